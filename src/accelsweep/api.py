@@ -35,7 +35,7 @@ from accelsweep.records.run_files import read_steps
 from accelsweep.report.content import Content, build_content
 from accelsweep.report.html_page import TEMPLATES, render_static
 
-# Runs and settings as pandas frames. Column names include the metric's unit, as in `step_seconds`.
+# Runs and settings as pandas frames. Column names carry the metric's unit, such as `step_seconds`.
 
 _TIMES = ("started_at", "finished_at")
 
@@ -43,10 +43,10 @@ _COUNTS = ("repeat", "position", "attempt", "seed")
 
 
 def runs_frame(rows: Iterable[RunRow], axes: Iterable[str]) -> pd.DataFrame:
-    """Return one row per run, in block order, and one row (without a `run`) per unsupported setting.
+    """Return one row per run, in block order, and one per unsupported setting, whose `run` is empty.
 
     `axis.KEY` is the value on an axis. Each metric has a column named as in the reference; a missing value is NaN,
-    never 0. Times are UTC, and `wall_seconds` is the run's duration, start-up and shutdown included.
+    never 0. Times are UTC, and `wall_seconds` is the duration of the run, including start-up and shutdown.
     """
     runs, axis_names = list(rows), list(axes)
     metrics = dict.fromkeys(name for run in runs for name in run.metrics)
@@ -79,7 +79,7 @@ def _run(row: RunRow, axes: Sequence[str], metrics: Sequence[str]) -> dict[str, 
 
 
 def _frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """Return the rows as a frame, in UTF-8 as pandas requires: an axis value may contain a lone surrogate."""
+    """Return the rows as a frame, in UTF-8 as pandas requires: an axis value may contain half a surrogate pair."""
     return pd.DataFrame(
         {utf8_safe(name): utf8_safe(value) if isinstance(value, str) else value for name, value in row.items()}
         for row in rows
@@ -93,9 +93,9 @@ def _number(value: float | None) -> float:
 def settings_frame(findings: Findings) -> pd.DataFrame:
     """Return one row per setting and kind of hardware, in grid order, with the report's numbers.
 
-    The rate's column is named after its metric, such as `samples_per_second`. `speedup_ratio` is the ratio to the
-    baseline, if there is one. `NAME_low` and `NAME_high` are the ends of an interval; `NAME_median` is a metric's
-    median over the repeats. Each cost has a column named after it.
+    The column of the rate is named after its metric, such as `samples_per_second`. `speedup_ratio` is the ratio to the
+    baseline, if any. `NAME_low` and `NAME_high` are the ends of an interval; `NAME_median` is a metric's median over
+    the repeats. Costs have columns named after them.
     """
     return _frame([_setting(findings, setting) for setting in findings.settings])
 
@@ -127,7 +127,7 @@ def _interval(name: str, estimate: Estimate | None) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class _RunFiles:
-    """The files of runs in one sweep folder, or in several folders anywhere; then runs are named SWEEP/RUN."""
+    """The files of runs in one or several sweep folders; with several, runs are named SWEEP/RUN."""
 
     folders: Sequence[SweepFolder]
 
@@ -146,14 +146,14 @@ class _RunFiles:
 
 
 class OpenedSweep:
-    """One sweep, or several merged sweeps, as recorded at the time of opening. Nothing is ever written.
+    """One sweep, or several merged sweeps, with the records as of opening. Never writes anything.
 
-    `name` is the sweep's name. For several sweeps it is `A+B`, and runs are named SWEEP/RUN. As the last line of a
-    notebook cell, it shows the report's first screen.
+    `name` is the sweep's name, or `A+B` for several sweeps, whose runs are then named SWEEP/RUN. As the last expression
+    of a notebook cell, the object displays the report's first screen.
     """
 
     def __init__(self, folders: Sequence[SweepFolder]) -> None:
-        """`folders` are the sweeps' folders; the first one provides the baseline. Use `accelsweep.open` instead."""
+        """`folders` are the sweeps' folders; the first provides the baseline. Call `accelsweep.open` instead."""
         self.name = joined_name([folder.name for folder in folders])
         self._files = _RunFiles(folders)
         self._parts = [_part(folder) for folder in folders]
@@ -183,13 +183,13 @@ class OpenedSweep:
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """The names of this sweep's figures, in the report's order."""
+        """The names of this sweep's figures, in report order."""
         return tuple(figure.name for figure in self._content.figures)
 
     def figure(self, name: str) -> alt.LayerChart:
         """Return a figure of the report, such as `speedup`, as an Altair chart that includes its data.
 
-        Raises InputError if the figure is unknown, or if this sweep does not have it, with the reason.
+        Raises InputError for an unknown figure, or, with the reason, for one that cannot be drawn for this sweep.
         """
         figures = {figure.name: figure for figure in self._content.figures}
         if name in figures:
@@ -203,14 +203,14 @@ class OpenedSweep:
         """Return a run's raw steps, one row per step and rank.
 
         The columns are `rank`, `step`, `phase` (`warmup` or `window`), `step_seconds`, `samples` and `train_loss`.
-        Raises InputError if the run is not planned or has no steps, and DamagedFile if the steps are damaged.
+        Raises InputError if the run is not planned or has no steps, DamagedFile if its steps are damaged.
         """
         outcomes = {row.run: row for row in self.runs.itertuples() if isinstance(row.run, str)}
         if run not in outcomes:
             raise InputError(f"no run {run!r} in {self.name}{nearest(run, outcomes)}; .runs.run lists them")
         path, record = self._files.steps(run), self._files.record(run)
         if not (path.is_file() and record.is_file()):
-            raise InputError(f"the run {run!r} left no steps: {outcomes[run].outcome}: {outcomes[run].reason}")
+            raise InputError(f"the run {run!r} has no steps: {outcomes[run].outcome}: {outcomes[run].reason}")
         frame: pd.DataFrame = read_steps(path, record, MergedName.of(run).name).to_pandas()
         return frame
 
@@ -241,7 +241,7 @@ _MLFLOW_TELEMETRY = "MLFLOW_DISABLE_TELEMETRY"
 
 
 class SweepPlan:
-    """The preview of a sweep. `table` holds all of it; a notebook shows the settings and the summary."""
+    """The preview of a sweep. `table` has everything; a notebook displays the settings and the summary."""
 
     def __init__(self, table: PlanTable) -> None:
         """`table` is the content that `accelsweep plan` prints."""
@@ -254,7 +254,7 @@ class SweepPlan:
 
     @property
     def settings(self) -> pd.DataFrame:
-        """One row per setting that can run, with the numbers of wanted, settled and remaining runs."""
+        """A row per runnable setting, with the numbers of wanted, settled and remaining runs."""
         rows = [
             (row.setting, row.label, row.baseline, row.wanted, row.settled, row.wanted - row.settled)
             for row in self.table.settings
@@ -293,7 +293,7 @@ def plan(
     profile: str | None = None,
     home: Path | str | None = None,
 ) -> SweepPlan:
-    """Preview a sweep, given Hydra's overrides as on the command line; write nothing.
+    """Preview a sweep, given Hydra overrides as on the command line. Writes nothing.
 
     `home` is the working directory, by default the current one. Raises InputError for wrong input, as
     `accelsweep plan` does.
@@ -316,13 +316,13 @@ def run(
     features: Mapping[str, Any] | None = None,
     home: Path | str | None = None,
 ) -> OpenedSweep:
-    """Plan a sweep, measure its missing runs, write its report and return the sweep; print progress meanwhile.
+    """Plan a sweep, measure its missing runs, write its report, and return the opened sweep. Prints progress.
 
-    `features` maps names of options that features add to `accelsweep run`, such as notification targets, to values.
+    `features` maps the names of options that features add to `accelsweep run`, such as notification targets, to values.
 
-    The same call resumes the sweep. A failed run becomes a row of `.runs` with its reason, not an error. Interrupting
-    the notebook works like Ctrl-C: finished runs are kept, and KeyboardInterrupt is raised. Raises InputError for wrong
-    input before anything is written, and AccelsweepError if another command is running the sweep.
+    The same call resumes the sweep. A failed run is a row of `.runs` with its reason, not an error. Interrupting the
+    notebook works like Ctrl-C: finished runs are kept, and KeyboardInterrupt is raised. Raises InputError, before
+    anything is written, for wrong input, and AccelsweepError if another command is running the sweep.
     """
     known = {option.name for option in registry.run_options()}
     if unknown := sorted((features or {}).keys() - known):
@@ -364,11 +364,11 @@ def _home(home: Path | str | None) -> Path:
 
 def _listed(overrides: Sequence[str]) -> tuple[str, ...]:
     if isinstance(overrides, str):
-        raise InputError(f"overrides are a list of strings: write [{overrides!r}]")
+        raise InputError(f"overrides must be a list of strings: write [{overrides!r}]")
     return tuple(overrides)
 
 
-# `accelsweep.open`: a sweep's folder, its name, an exported file, or a list of these.
+# `accelsweep.open`: opens a sweep's folder, its name, an exported file, or several of these.
 
 Source: TypeAlias = str | os.PathLike[str]
 """A sweep's folder `sweeps/NAME`, its name in the working directory, or an exported file."""
@@ -377,9 +377,9 @@ Source: TypeAlias = str | os.PathLike[str]
 def open_sweep(source: Source | Sequence[Source]) -> OpenedSweep:
     """Return a sweep read from its records, given a folder `sweeps/NAME`, a name, or an exported file.
 
-    Several sweeps are merged by hardware, as by `accelsweep report A B`: the first one provides the baseline and the
+    Several sweeps are merged by hardware, as `accelsweep report A B` does: the first one provides the baseline and the
     analysis options. Nothing is written, none of the sweep's code is run, and torch is not imported. Raises InputError
-    if a sweep does not exist, a file cannot be used, or two sweeps have the same name, and DamagedFile if a plan is
+    if there is no such sweep, a file cannot be used, or two sweeps have the same name; DamagedFile if a plan is
     damaged.
     """
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
@@ -396,7 +396,7 @@ def open_sweep(source: Source | Sequence[Source]) -> OpenedSweep:
 
 
 def _folder(path: Path, temporary_folders: contextlib.ExitStack) -> SweepFolder:
-    """Return a sweep's folder; for a file, a temporary folder that `temporary_folders` removes."""
+    """Return the folder of a sweep; a file is unpacked to a temporary folder, which `temporary_folders` removes."""
     known = known_sweeps(Path.cwd())
     if str(path) in known:
         return existing_sweep(Path.cwd(), str(path))

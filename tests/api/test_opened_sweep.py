@@ -101,7 +101,7 @@ def test_steps_are_those_of_the_runs_file(sweep, folder):
 
 def test_a_run_without_steps_says_why(sweep):
     failed = sweep.runs[sweep.runs["outcome"] == "not_run"].iloc[0]
-    with pytest.raises(InputError, match="left no steps: not_run: "):
+    with pytest.raises(InputError, match="has no steps: not_run: "):
         sweep.steps(failed["run"])
     name = sweep.runs["run"].iloc[0]
     with pytest.raises(InputError, match=f"did you mean '{name}'"):
@@ -201,7 +201,7 @@ def test_an_unusable_archive_leaves_nothing_behind(folder, tmp_path, monkeypatch
     with pytest.raises(InputError, match="two of these sweeps are called 'example': import one under another"):
         accelsweep.open([archive, folder.root])
     archive.write_bytes(archive.read_bytes()[:-50])
-    with pytest.raises(InputError, match="is no archive that can be used"):
+    with pytest.raises(InputError, match="is not a usable archive"):
         accelsweep.open(archive)
     assert [path.name for path in tmp_path.iterdir()] == ["sent.zip"]
 

@@ -290,7 +290,7 @@ def test_a_prefix_of_a_settings_name_is_enough(example_sweep):
         setting.name for setting in Manifest.read(example_sweep.manifest).settings if setting.unsupported is None
     ]
     assert resolve_setting(example_sweep, runnable[0][:8]) == runnable[0]
-    with pytest.raises(InputError, match="the beginning of several"):
+    with pytest.raises(InputError, match="the prefix of several settings"):
         resolve_setting(example_sweep, "")
 
 
@@ -329,7 +329,7 @@ def test_status_says_if_slurm_was_not_asked(example_sweep, capsys, monkeypatch, 
     monkeypatch.setenv("PATH", str(tmp_path))  # no squeue there
     print_status(example_sweep.home, example_sweep.name)
     shown = capsys.readouterr().out
-    assert "the queue was not asked: there is no squeue here" in shown
+    assert "the queue was not queried: there is no squeue here" in shown
     assert "head: none" in shown
 
 

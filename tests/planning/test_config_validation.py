@@ -223,9 +223,9 @@ SERVER = ["task=inference", "measure.scenario=server", "serving=default"]
         (["task=inference", "loop=raw"], "task=inference does not train: leave loop out"),
         (["task=largest_batch", "measure=largest_batch", "measure.headroom=1.5"], "must be at least 0 and less than 1"),
         (["task=largest_batch", "measure=largest_batch", "measure.max_batch=0"], "must be at least 1"),
-        (["task=boosting"], "SmallCNN is a network or a kernel: take model=xgboost"),
+        (["task=boosting"], "SmallCNN is a network or a kernel: use model=xgboost"),
         (["model=xgboost"], "XGBoost grows trees, which has no training step: set task=boosting"),
-        ([*TREES, "measure=quick"], "measure.quality_metric=val_accuracy is another quality: take measure=boosting"),
+        ([*TREES, "measure=quick"], "measure.quality_metric=val_accuracy is a different metric: use measure=boosting"),
         ([*TREES, "loop=raw"], "task=boosting lets a library train: leave loop out"),
         ([*TREES, "analysis.rate=flops_per_second"], "only row_rounds_per_second, samples_per_second"),
         (["data.fold=all", "data.folds=5", "measure.quality_samples=null"], "data.fold=all trains and validates"),
@@ -331,7 +331,7 @@ def test_an_exclude_rule_can_drop_settings_that_do_not_fit(home):
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [
-        (["serving.latency_ms=0.0"], "serving.latency_ms=0: no answer takes no time"),
+        (["serving.latency_ms=0.0"], "serving.latency_ms=0: must be more than 0"),
         (["num_nodes=2"], "has one queue on one node, not on 2: raise devices instead"),
     ],
 )

@@ -24,7 +24,7 @@ def test_a_measured_sweep_is_brought_elsewhere_and_stands_there(continued, home)
     assert len(records) == 4
     again = other.accelsweep("import", "../tiny.zip")
     assert again.returncode == 2
-    assert "is there already" in again.stdout
+    assert "already exists" in again.stdout
     other.experiment("tiny", (continued.path / "conf" / "experiment" / "tiny.yaml").read_text())
     ended = other.accelsweep("run", "experiment=tiny")
     assert ended.returncode == 0, ended.stdout

@@ -158,7 +158,7 @@ def test_a_job_that_waits_long_is_told_with_slurms_reason(home):
     output = home.finished(head)
     assert "jobs wait in Slurm's queue: 1 x Resources" in output
     assert outcomes(home) == {Outcome.measured}
-    assert "no job of this sweep waits or runs in the queue" in home.say("status", "tiny")
+    assert "no job of this sweep is queued or running" in home.say("status", "tiny")
 
 
 @pytest.mark.usefixtures("accounting")

@@ -1,4 +1,4 @@
-"""The core's commands. Each imports what it needs when it is called, so that `--help` is quick."""
+"""The core commands. Each imports what it needs when called, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def doctor(
 @app.command()
 @with_sources
 def site(name: Annotated[str, typer.Argument(help="the site's name: conf/site/NAME.yaml")], **sources: bool) -> None:
-    """Draft a site file for this cluster in conf/site, with comments on what its scheduler does not know."""
+    """Draft a site file for this cluster in conf/site, with comments on what its scheduler does not report."""
     from accelsweep.cli.sweeps import write_draft
 
     write_draft(Path.cwd(), name, [scheduler for scheduler, is_asked in sources.items() if is_asked])

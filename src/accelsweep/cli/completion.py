@@ -1,6 +1,6 @@
-"""Shell completions: sweeps, settings, choices of config groups, outcomes, profiles.
+"""Shell completions for sweeps, settings, config group choices, outcomes and profiles.
 
-The shell waits while its user types, so names come from folders and nothing heavy is imported. Errors complete nothing.
+Completion must be fast, so names come from folder listings and nothing heavy is imported. On errors it returns nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Completion = TypeVar("_Completion", str, tuple[str, str])
 
 
 def silent(complete: Callable[_Arguments, list[_Completion]]) -> Callable[_Arguments, list[_Completion]]:
-    """Decorate a completion to return nothing instead of raising: a message would break the user's line."""
+    """Decorate a completion to return nothing instead of raising: a message would garble the user's command line."""
 
     @wraps(complete)
     def safe(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> list[_Completion]:
@@ -36,7 +36,7 @@ def silent(complete: Callable[_Arguments, list[_Completion]]) -> Callable[_Argum
 def overrides(before: Sequence[str], incomplete: str) -> list[str]:
     """Complete an override such as `experiment=quickstart`, given the words `before` it.
 
-    bash splits words at `=` and asks for the value alone; other shells ask for the whole override. After a comma, the
+    bash splits words at `=` and completes the value alone; other shells complete the whole override. After a comma, the
     next value is completed.
     """
     groups = choices(Path.cwd())
@@ -74,7 +74,7 @@ def sweeps(incomplete: str) -> list[str]:
 
 @silent
 def settings(sweep: str | None, incomplete: str) -> list[tuple[str, str]]:
-    """Complete the name of a sweep's setting; each comes with its label."""
+    """Complete the name of a setting in a sweep, with its label."""
     from accelsweep.config.setting import label
     from accelsweep.records.plan import Manifest
 

@@ -1,4 +1,4 @@
-"""Options that features extend: those of commands that measure, and the sources of a site file."""
+"""Options that features extend: those of measuring commands, and the sources of a site file."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _OPTIONS: Mapping[str, Any] = {
 def measures(
     *, without: tuple[str, ...] = (), only: tuple[str, ...] | None = None, **defaults: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of commands that measure, passed as its first argument, a `Request`.
+    """Add the options of measuring commands to a command, which receives them as its first argument, a `Request`.
 
-    `without` removes options, `only` keeps nothing but these: fields of `Request` and options of features. `defaults`
-    override those of `Request`.
+    `without` lists options to remove, `only` the options to keep: fields of `Request` and options of features.
+    `defaults` override those of `Request`.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

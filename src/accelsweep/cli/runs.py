@@ -1,4 +1,4 @@
-"""`accelsweep runs` and `accelsweep retry`, and the setting that a user's text refers to."""
+"""`accelsweep runs` and `accelsweep retry`, and the lookup of a setting as typed by a user."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class ListedRun(Frozen):
     """A run, or a setting that the plan marks as unsupported. Fields that a row does not have are null."""
 
     run: str | None = Field(None, description="the run's name")
-    setting: str = Field(description="its setting's name in files")
-    label: str = Field(description="its setting in words")
+    setting: str = Field(description="the setting's ID")
+    label: str = Field(description="the setting's label")
     axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
     repeat: int | None = Field(None, description="its number among the runs of its setting, from 0")
     block: str | None = Field(None, description="its block")
@@ -58,7 +58,7 @@ class RunsAnswer(Answer):
     sweep: str = Field(description="the sweep's name")
     rate_metric: str | None = Field(description="the metric that settings are compared by, null before the first run")
     rate_unit: str | None = Field(description="its unit")
-    runs: tuple[ListedRun, ...] = Field(description="the runs, in the order that was asked for")
+    runs: tuple[ListedRun, ...] = Field(description="the runs, in the requested order")
 
 
 SORTS: Mapping[str, Callable[[ListedRun], Any]] = {
@@ -111,7 +111,7 @@ def _outcome_named(name: str) -> Outcome:
 
 
 def _list_runs(folder: SweepFolder) -> RunsAnswer:
-    """Return a row for each wanted run in plan order, then one for each unsupported setting."""
+    """Return a row for each wanted run, in plan order, then one for each unsupported setting."""
     from accelsweep.analysis.collect import read_runs
     from accelsweep.analysis.run_results import rate_metric_of
 
@@ -150,21 +150,21 @@ def _list_run(folder: SweepFolder, run: RunRow, rate: str | None) -> ListedRun:
     )
 
 
-# `accelsweep retry`: reopen runs that ended badly or were disturbed; the next `accelsweep run` measures them.
+# `accelsweep retry`: reopen runs that failed or were disturbed; the next `accelsweep run` measures them.
 
 DISTURBED = "disturbed"
-"""Accepted by `retry` in addition to outcomes: measured runs that other work disturbed."""
+"""Accepted by `retry` in addition to outcomes; selects measured runs that were disturbed by other load."""
 
 _NOT_RETRIED = {
-    Outcome.measured: "they have an answer; for more repeats: accelsweep run ... --add-repeats K",
+    Outcome.measured: "they have a result; for more repeats: accelsweep run ... --add-repeats K",
     Outcome.not_run: "there is nothing to re-open; the same `accelsweep run` measures them",
 }
 
 
 def retry_runs(home: Path, name: str, outcome: str) -> None:
-    """Reopen every run of the sweep that ended as `outcome`, and list them; their records stay as earlier attempts.
+    """Reopen and list every run of the sweep that ended as `outcome`; their records are kept as earlier attempts.
 
-    `disturbed` reopens the measured runs that other work disturbed.
+    `disturbed` reopens the measured runs that were disturbed by other load.
     """
     wanted = DISTURBED if outcome == DISTURBED else _outcome_named(outcome)
     if isinstance(wanted, Outcome) and wanted in _NOT_RETRIED:
@@ -187,13 +187,13 @@ def retry_runs(home: Path, name: str, outcome: str) -> None:
     say(f"{name}: {opened} runs re-opened" + ("; the same `accelsweep run` measures them" if opened else ""))
 
 
-# A setting as a user typed it: its name in files or a prefix of that, its label, or its values.
+# A setting as typed by a user: its ID or a prefix of it, its label, or its values.
 
 
 def resolve_setting(folder: SweepFolder, typed: str) -> str:
-    """Return the name of the one runnable setting that `typed` means: `3f2a`, `cpu x2 | batch 32` or `batch_size=32`.
+    """Return the name of the runnable setting that matches `typed`: `3f2a`, `cpu x2 | batch 32` or `batch_size=32`.
 
-    Raises InputError if there is none or several, with the nearest one.
+    Raises InputError, which suggests the nearest setting, if none or several match.
     """
     settings = Manifest.read(folder.manifest).settings
     runnable = [setting for setting in settings if setting.unsupported is None]
@@ -205,10 +205,10 @@ def resolve_setting(folder: SweepFolder, typed: str) -> str:
         if setting.name == typed and setting.unsupported is not None:
             raise InputError(f"setting {typed!r} of {folder.name!r} is unsupported: {setting.unsupported}")
     if matching:
-        problem = "is the beginning of several"
+        problem = "is the prefix of several settings"
     else:
         known = [text for setting in runnable for text in (setting.name, *_labels(setting))]
-        problem = f"names no runnable setting{nearest(typed, known)}"
+        problem = f"matches no runnable setting{nearest(typed, known)}"
     listing = "; ".join(f"{setting.name} ({label(setting.axes)})" for setting in matching or runnable)
     raise InputError(f"{typed!r} {problem}; the runnable settings of {folder.name!r} are: {listing}")
 
@@ -218,7 +218,7 @@ def _labels(setting: PlannedSetting) -> tuple[str, str]:
 
 
 def _has_values(setting: PlannedSetting, typed: str) -> bool:
-    """Return whether `typed` is `KEY=VALUE`, or several separated by spaces or commas, and the setting has them all."""
+    """Return whether `typed` is `KEY=VALUE`, or several separated by spaces or commas, all of which the setting has."""
     wanted = [part.partition("=") for part in typed.replace(",", " ").split()]
     axes = {key: override_value(value) for key, value in setting.axes.items()}
     return bool(wanted) and all(axes.get(key) == value for key, _, value in wanted)

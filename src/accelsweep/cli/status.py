@@ -31,15 +31,15 @@ class SweepState(SweepStatus):
 
     head: LockOwner | None = Field(description="the `accelsweep run` that drives it now")
     background: BackgroundState | None = Field(description="the driver that was started in the background, if one was")
-    jobs: tuple[Job, ...] | None = Field(description="its jobs on a cluster, null if no queue was asked")
-    jobs_reason: str | None = Field(description="why the queue was not asked")
+    jobs: tuple[Job, ...] | None = Field(description="its jobs on a cluster, null if no queue was queried")
+    jobs_reason: str | None = Field(description="why the queue was not queried")
     recommendation: str | None = Field(description="the headline of its report")
     report: str | None = Field(description="the path of its report")
     report_outdated: bool = Field(description="whether runs or plan have changed since the report")
 
 
 class UnplannedHead(Frozen):
-    """A background driver without a plan under its name: it runs several sweeps, or searches batch sizes first."""
+    """A background driver without a plan of the same name: it runs several sweeps, or searches batch sizes first."""
 
     sweep: str = Field(description="the name under which it can be followed")
     background: BackgroundState = Field(description="the driver")
@@ -65,7 +65,7 @@ class StatusAnswer(Answer):
 
 
 def print_status(home: Path, name: str | None, *, as_json: bool = False) -> int:
-    """Print the state of one sweep, or of all of them in this folder; a damaged one does not hide the others.
+    """Print the state of one sweep, or of all sweeps in this folder; a damaged one does not hide the others.
 
     Return 1 if the plan of one of several sweeps cannot be read, else 0.
     """
@@ -133,12 +133,12 @@ def _findings(folder: SweepFolder) -> Findings | None:
     try:
         return Findings.read(folder.findings)
     except (FileNotFoundError, DamagedFile, NewerFile):
-        return None  # the next report makes them again from the records
+        return None  # the next report recreates them from the records
 
 
 def _is_outdated(findings: Findings, runs: SweepStatus) -> bool:
     """Return whether runs have ended, were reopened or were planned since the findings were made."""
-    derived = (Outcome.not_run, Outcome.unsupported)  # findings also count settings that never run as these
+    derived = (Outcome.not_run, Outcome.unsupported)  # findings also count settings that never run under these
     then = {outcome: count for outcome, count in findings.outcomes.items() if outcome not in derived}
     now = {outcome: count for outcome, count in runs.outcomes.items() if outcome not in derived}
     return findings.revision != runs.revision or then != now
@@ -174,11 +174,11 @@ def _lines(state: SweepState) -> Iterator[str]:
     if background is not None and background.code is None:
         yield _describe_background(background)
     if state.jobs_reason is not None:
-        yield f"the queue was not asked: {state.jobs_reason}"
+        yield f"the queue was not queried: {state.jobs_reason}"
     if state.jobs is not None:
         yield from map(str, state.jobs)
         if not state.jobs:
-            yield "no job of this sweep waits or runs in the queue"
+            yield "no job of this sweep is queued or running"
     yield from map(_describe_block, state.running)
     if state.remaining:
         left = "" if state.seconds_left is None else f", about {format_duration(state.seconds_left)}"
@@ -193,7 +193,7 @@ def _lines(state: SweepState) -> Iterator[str]:
 
 
 def _describe_background(driver: BackgroundState) -> str:
-    """Return where a background driver is, or how it ended, and how to follow it."""
+    """Return where a background driver runs, or how it ended, and how to follow it."""
     if driver.code is not None:
         state = f"ended with exit code {driver.code}"
     else:

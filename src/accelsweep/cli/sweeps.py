@@ -28,7 +28,7 @@ from accelsweep.report.formatting import bare_text, ratio_text, unit_word
 if TYPE_CHECKING:
     from accelsweep.analysis.run_results import RunRow
 
-# `accelsweep compare`: two sweeps setting by setting, and a gate for continuous integration.
+# `accelsweep compare`: compares two sweeps setting by setting, with a gate for continuous integration.
 
 
 class CompareAnswer(SweepComparison, Answer):
@@ -36,14 +36,14 @@ class CompareAnswer(SweepComparison, Answer):
 
     kind: ClassVar[str] = "compare"
 
-    fail_if: str | None = Field(description="the gate that was asked for")
+    fail_if: str | None = Field(description="the requested gate")
     failing: tuple[str, ...] = Field(description="settings that the gate fails by name; then the exit code is 3")
 
 
 def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None, *, as_json: bool = False) -> int:
-    """Print the comparison; return 0 without a gate.
+    """Print the comparison; return the exit code, which is 0 without a gate.
 
-    With `fail_if` the code is 3 for a supported regression, 1 if a setting could not be judged, and 0 otherwise.
+    With `fail_if`, the exit code is 3 for a supported regression, 1 if a setting could not be judged, and 0 otherwise.
     """
     from accelsweep.analysis import compare_sweeps as analysis
 
@@ -91,9 +91,9 @@ def _comparison_row(row: ComparedSetting) -> tuple[str | Styled, ...]:
 
 
 def delete_sweep(home: Path, name: str, ask: Callable[[str], bool] | None) -> None:
-    """Delete `sweeps/NAME` and `reports/NAME`, after asking the question through `ask`, if given.
+    """Delete `sweeps/NAME` and `reports/NAME`, after asking for confirmation through `ask`, if given.
 
-    Raises InputError if one of them is a link.
+    Raises InputError if either is a link.
     """
     folder = existing_sweep(home, name)
     refuse_if_running(folder)
@@ -117,9 +117,9 @@ def delete_sweep(home: Path, name: str, ask: Callable[[str], bool] | None) -> No
 
 
 def publish_now(home: Path, name: str, tracking_uri: str | None, *, reset: bool = False) -> str:
-    """Publish missing or changed runs; return a sentence that says what was sent where.
+    """Publish missing or changed runs; return a sentence about what was sent where.
 
-    With `reset` the store is emptied first. If it is a file, other sweeps that were in it are published again.
+    With `reset`, the store is emptied first. If it is a file, the other sweeps in it are published again.
     """
     from accelsweep.tracking.published_state import verified_up_to_date
 
@@ -135,7 +135,7 @@ def publish_now(home: Path, name: str, tracking_uri: str | None, *, reset: bool 
 
 
 def _empty_store(folder: SweepFolder, tracking_uri: str | None) -> list[SweepFolder]:
-    """Empty the store; return the other sweeps that were in it. Refused while one of them is being measured."""
+    """Empty the store and return the other sweeps that were in it. Refused while any of them is being measured."""
     from accelsweep.tracking.published_state import published_sweeps
     from accelsweep.tracking.publisher import reset_store
     from accelsweep.tracking.store_uri import resolve_uri, sqlite_path
@@ -149,7 +149,7 @@ def _empty_store(folder: SweepFolder, tracking_uri: str | None) -> list[SweepFol
     return others
 
 
-# `accelsweep init`: a commented model, its data, an experiment and a test that run as they are.
+# `accelsweep init`: writes a commented model, its data, an experiment and a test, which run as they are.
 
 STARTER_FILES = ("conf/experiment/mine.yaml", "my_model.py", "test_my_model.py")
 
@@ -170,7 +170,7 @@ def write_starter(folder: Path) -> None:
 def print_config(home: Path, overrides: Sequence[str], what: str) -> None:
     """Print the composed config, as Hydra's `--cfg job` does."""
     if what != "job":
-        raise InputError(f"--cfg {what!r} is not known here: the only choice is `--cfg job`")
+        raise InputError(f"--cfg {what!r} is not supported: the only choice is `--cfg job`")
     from accelsweep.planning.user_class_overrides import composed_yaml
 
     say(composed_yaml(home, overrides), nl=False)
@@ -187,11 +187,12 @@ _DRAFTS = {"slurm": "accelsweep.schedulers.slurm_site:draft"} | {
 def write_draft(home: Path, name: str, schedulers: Sequence[str]) -> None:
     """Write `conf/site/NAME.yaml` in `home`, drafted from the single scheduler in `schedulers`.
 
-    Raises InputError if the file exists or not exactly one scheduler is given, AccelsweepError if that does not answer.
+    Raises InputError unless exactly one scheduler is given, or if the file exists; AccelsweepError if the scheduler
+    does not answer.
     """
     if len(schedulers) != 1:
         options = " or ".join(f"--from-{scheduler.replace('_', '-')}" for scheduler in _DRAFTS)
-        raise InputError(f"say what to draft the site from: accelsweep site NAME {options}")
+        raise InputError(f"choose what to draft the site from: accelsweep site NAME {options}")
     (scheduler,) = schedulers
     if re.fullmatch(r"[A-Za-z0-9_-]+", name) is None:
         raise InputError(f"'{name}' is not a site name: use letters, digits, '_' and '-'")
@@ -209,9 +210,9 @@ def write_draft(home: Path, name: str, schedulers: Sequence[str]) -> None:
 
 
 def quickstart_overrides(text: str) -> list[str]:
-    """Return the overrides with which the quickstart measures every kind of node in this site file.
+    """Return the overrides that make the quickstart measure every kind of node in this site file.
 
-    The CPU baseline goes to nodes without GPUs if there are any.
+    The CPU baseline runs on nodes without GPUs, if there are any.
     """
     kinds = Site.model_validate(yaml.safe_load(text)).kinds
     with_gpus = [kind.name for kind in kinds if any(device.accelerator == "cuda" for device in kind.inventory)]

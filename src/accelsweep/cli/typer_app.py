@@ -1,4 +1,4 @@
-"""The Typer application: Hydra's options, features' commands, interrupts and errors."""
+"""The Typer application, which handles Hydra's options, features' commands, interrupts and errors."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ OPTIONS: Mapping[str, str] = {
     "-cd": _ONE_CONFIG,
     "--config-dir": _ONE_CONFIG,
 }
-"""Hydra's own options, which its users try -> what to do here."""
+"""Hydra's own options, which Hydra users will try -> what to do instead."""
 
 
 def refuse_options(arguments: Sequence[str]) -> None:
-    """Raise InputError for one of Hydra's options, with what to write instead."""
+    """Raise InputError for any of Hydra's options, with what to write instead."""
     for argument in arguments:
         name = argument.partition("=")[0]
         if name in OPTIONS:
@@ -58,18 +58,18 @@ _NO_LIMIT = 1000  # of characters
 
 
 class HydraCommand(TyperCommand):
-    """A command that takes Hydra's overrides, so that users also try Hydra's options."""
+    """A command that takes Hydra overrides, so users may also try Hydra's options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Raise InputError for Hydra's options."""
-        if not ctx.resilient_parsing:  # an error during completion would break the user's line
+        if not ctx.resilient_parsing:  # an error during completion would garble the user's command line
             refuse_options(args)
         return super().parse_args(ctx, args)
 
 
 @contextlib.contextmanager
 def _report_interrupts() -> Iterator[None]:
-    """Print that a command was interrupted: Typer would exit silently."""
+    """Report an interrupt, because Typer would exit silently."""
     try:
         yield
     except KeyboardInterrupt:
@@ -77,7 +77,7 @@ def _report_interrupts() -> Iterator[None]:
 
 
 class Commands(TyperGroup):
-    """The core's and the features' commands, with their first sentences in full: Typer would truncate them."""
+    """The commands of the core and of features, listed with their full first sentences, which Typer would truncate."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Read the command line."""
@@ -94,13 +94,13 @@ class Commands(TyperGroup):
         return [*super().list_commands(ctx), *(command.name for command in registry.commands())]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command; a feature's is imported only now, so that `--help` stays quick."""
+        """Return a command. A feature's command is imported only now, so that `--help` stays fast."""
         if (command := super().get_command(ctx, cmd_name)) is not None:
             return command
         return next((_typer_command(each) for each in registry.commands() if each.name == cmd_name), None)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write every command with its sentence, on as many lines as needed."""
+        """Write every command with its first sentence, on as many lines as needed."""
         rows = [(name, self.commands[name].get_short_help_str(_NO_LIMIT)) for name in super().list_commands(ctx)]
         rows += [(command.name, command.help) for command in registry.commands()]
         with formatter.section("Commands"):
@@ -108,7 +108,7 @@ class Commands(TyperGroup):
 
 
 def _typer_command(command: registry.Command) -> TyperCommand:
-    """Return the Typer command of a feature's function `command.target`."""
+    """Return the Typer command for a feature's function `command.target`."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     cls = HydraCommand if command.overrides else None
     app.command(command.name, cls=cls, help=command.help)(registry.load(command.target))
@@ -116,13 +116,13 @@ def _typer_command(command: registry.Command) -> TyperCommand:
 
 
 def fail(message: str, code: int) -> int:
-    """Print why a command ended; return its exit code `code`."""
+    """Print why a command failed; return its exit code `code`."""
     typer.echo(escaped(message), err=True)
     return code
 
 
 def exit_code(command: Callable[[], int]) -> int:
-    """Execute a command; return its exit code, after a one-line message for our errors."""
+    """Execute a command and return its exit code. Our own errors are printed as a one-line message."""
     try:
         return command()
     except (AccelsweepError, OSError) as error:

@@ -1,1 +1,1 @@
-"""Tables, figures, page. Adds no numbers."""
+"""Renders findings as tables, figures and a page. Adds no numbers."""

@@ -1,4 +1,4 @@
-"""Title and explanation of each figure, for the page, the Markdown report and `snakemake --report` alike.
+"""Title and explanation of each figure, for the page, the Markdown report and `snakemake --report`.
 
 Snakemake reads captions from files: `python -m accelsweep.report.captions workflows/captions` rewrites them.
 """
@@ -21,7 +21,7 @@ _FRONT = (
 
 @dataclass(frozen=True)
 class Caption:
-    """A figure's title and the paragraph below it that says how to read it. Plain text, no markup."""
+    """A figure's title and the paragraph below it on how to read it, as plain text without markup."""
 
     title: str
     text: str
@@ -116,19 +116,19 @@ CAPTIONS: dict[str, Caption] = {
     **_of_features("last"),
     **_of_features("table"),
 }
-"""Captions by figure, core and features, in reading order. A figure's files are `NAME.svg` and `NAME.csv`."""
+"""Captions by figure, of the core and features, in reading order. A figure's files are `NAME.svg` and `NAME.csv`."""
 
 TABLE_FIGURES = frozenset(_of_features("table"))
 """Figures that are shown above the table of the same name."""
 
 
 def caption_files() -> dict[str, str]:
-    """Return the captions by file name, with everything escaped that reStructuredText or jinja2 reads as markup."""
+    """Return the captions by file name, with reStructuredText and jinja2 markup escaped."""
     return {f"{name}.rst": re.sub(r"([\\*`|_{}])", r"\\\1", caption.text) + "\n" for name, caption in CAPTIONS.items()}
 
 
 def write_captions(folder: Path) -> None:
-    """Write every caption into `folder`, and remove those of figures that no longer exist."""
+    """Write every caption into `folder`, and remove the captions of figures that no longer exist."""
     files = caption_files()
     folder.mkdir(parents=True, exist_ok=True)
     for stale in folder.glob("*.rst"):

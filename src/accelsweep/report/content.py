@@ -1,4 +1,4 @@
-"""Everything in a report, independent of its form: the page and the Markdown report both render this value."""
+"""A report's content, independent of its format: the page and the Markdown report both render it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class MainDoubt:
-    """The main reason for doubt; `code` is empty where no doubt was found, `minutes` where the time is not known."""
+    """The main reason for doubt; `code` is empty if no doubt was found, `minutes` if the time is unknown."""
 
     text: str
     code: str
@@ -59,7 +59,7 @@ class MainDoubt:
 
 @dataclass(frozen=True)
 class Content:
-    """The texts, tables and figures of one report; `method` is the link to `docs/method.md`, if there is one."""
+    """The texts, tables and figures of a report; `method` is the link to `docs/method.md`, if any."""
 
     findings: Findings
     tiles: tuple[Tile, ...]
@@ -75,7 +75,7 @@ class Content:
 
     @property
     def headline(self) -> str:
-        """The answer in at most twelve words, or the whole sentence where there is no headline."""
+        """The answer in at most twelve words, or the full sentence if there is no headline."""
         return self.findings.recommendation.headline or self.findings.recommendation.sentence
 
     @property
@@ -86,7 +86,7 @@ class Content:
 
     @property
     def other_figures(self) -> list[Figure]:
-        """The figures below the first screen, except those of tables."""
+        """The figures below the first screen, except those that belong to tables."""
         return [figure for figure in self.figures if figure.name != FIRST_FIGURE and figure.name not in TABLE_FIGURES]
 
     def figure_of(self, table: ReportTable) -> Figure | None:
@@ -97,7 +97,7 @@ class Content:
 
     @property
     def alternatives(self) -> list[tuple[str, str, str]]:
-        """Title, label and sentence of each alternative; the sentence does not repeat the title."""
+        """The title, label and sentence of each alternative; the sentence does not repeat the title."""
         return [
             (
                 choice.title,
@@ -109,7 +109,7 @@ class Content:
 
 
 def build_content(raw: Findings, folder: RunsPlace, method: str | None = None) -> Content:
-    """Return the content of the report of these findings; of `folder`, only the raw steps of some runs are read."""
+    """Return the content of the report on these findings. Only some runs' raw steps are read from `folder`."""
     findings = _with_prose_labels(printable_findings(raw))
     figures = build_figures(findings, folder)
     baseline = next((setting for setting in findings.settings if setting.setting == findings.baseline), None)
@@ -152,7 +152,7 @@ def build_figures(findings: Findings, folder: RunsPlace) -> list[Figure | Skippe
 
 
 def _with_prose_labels(findings: Findings) -> Findings:
-    """Label settings in prose, as the headline does, with the hardware where a setting ran on several kinds."""
+    """Label settings in prose, as the headline does, with the hardware if a setting ran on several kinds."""
     names = Counter(setting.setting for setting in findings.settings)
     settings = []
     for setting in findings.settings:
@@ -166,7 +166,7 @@ def _chosen(findings: Findings, choice: Choice | None) -> SettingFinding | None:
 
 
 def build_tiles(findings: Findings, chosen: SettingFinding | None, baseline: SettingFinding | None) -> tuple[Tile, ...]:
-    """Return rate, memory, quality, and cost or energy of the chosen setting, or else of the baseline."""
+    """Return the rate, memory, quality, and cost or energy of the chosen setting, or else of the baseline."""
     baseline = baseline if baseline is not None and baseline.measured else None
     setting = chosen or baseline
     if setting is None:
@@ -187,7 +187,7 @@ def build_tiles(findings: Findings, chosen: SettingFinding | None, baseline: Set
 
 
 def _tile(name: str, value: Estimate | None, baseline: Estimate | None, *more: str) -> Tile:
-    """Return a tile of an estimate with its interval, and of the baseline's without."""
+    """Return a tile with an estimate and its interval, and the baseline's value without an interval."""
     text, bracket, interval = fmt.estimate_text(value).partition(" [")
     details = [
         f"[{interval}" if bracket else "",
@@ -225,7 +225,7 @@ def _cost_tile(findings: Findings, setting: SettingFinding, other: SettingFindin
 
 
 def main_doubt(advice: Recommendation, doubts: Sequence[Doubt]) -> MainDoubt | None:
-    """Return the main reason for doubt, a disturbance first, and how long the advised command takes."""
+    """Return the main reason for doubt, preferably a disturbance, and how long the advised command takes."""
     time = fmt.in_about(advice).removeprefix(", in ")
     minutes = ""
     if advice.settle_blocks and time:
@@ -242,7 +242,7 @@ def main_doubt(advice: Recommendation, doubts: Sequence[Doubt]) -> MainDoubt | N
 
 
 def _provenance(findings: Findings) -> Iterator[str]:
-    """Yield model, data, machine, torch, commit, days and accelsweep's version; unknown ones are left out."""
+    """Yield the model, data, machine, torch, commit, days and accelsweep version; unknown ones are left out."""
     origin, environment = findings.origin, findings.environment
     threads = " to ".join(map(str, _range(origin.threads)))
     memory = " to ".join(fmt.number(size, "B") for size in _range(origin.memory_bytes))
@@ -265,7 +265,7 @@ def _first_two(names: Sequence[str]) -> str:
 
 
 def _range(values: Sequence[int]) -> Sequence[int]:
-    """Return the first and the last value, or the one that both are."""
+    """Return the first and the last value, once if they are the same."""
     return tuple(dict.fromkeys((values[0], values[-1]))) if values else ()
 
 
@@ -277,7 +277,7 @@ def _scope(findings: Findings) -> Iterator[str]:
     yield f"{fmt.share(findings.confidence)} confidence in {comparisons}"
     yield f"differences below {fmt.share(findings.threshold)} count as none"
     effect = findings.smallest_visible_effect
-    if effect is not None:  # percentages beyond a doubled rate would say nothing
+    if effect is not None:  # percentages beyond a doubled rate are not informative
         visible = f"differences above {fmt.share(effect)}" if effect < 1.0 else "rates that more than double"
         yield f"can only detect {visible}"
 
@@ -295,11 +295,11 @@ METHOD = (
     "Quality is measured in a separate phase after a fixed number of samples, with a seed per repeat.",
     "Nothing is dropped: outliers, failures and doubts are shown. Unknown values have their reason.",
 )
-"""The method in ten lines; `docs/method.md` has the rest."""
+"""The method in short; `docs/method.md` has the details."""
 
 
 def method_of(findings: Findings) -> tuple[str, ...]:
-    """Return the method in lines, with one more where interim verdicts decided about the number of blocks."""
+    """Return the lines of the method, plus one if interim verdicts determined the number of blocks."""
     if not findings.looks:
         return METHOD
     line = (

@@ -1,4 +1,4 @@
-"""Numbers as text: the one place where a value gets its unit, so that page, Markdown and charts agree."""
+"""Formats numbers: the only place where a value gets its unit, so that page, Markdown and charts agree."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SCALE = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 def number(value: float | None, unit: str = "", reason: str | None = None) -> str:
     """Return `value` with its unit to three significant digits: `12.3k samples/s`, `1.5 GiB`, `4.2 ms`, `0.93 acc`.
 
-    None becomes `not measured`, with the `reason` if there is one.
+    None becomes `not measured`, with the `reason`, if any.
     """
     if value is None:
         return absent(reason)
@@ -38,14 +38,14 @@ def number(value: float | None, unit: str = "", reason: str | None = None) -> st
 
 
 def absent(reason: str | None) -> str:
-    """Return the text for a missing number, with the reason if it is known."""
+    """Return the text for a missing number, with the reason if known."""
     return f"{ABSENT}: {reason}" if reason else ABSENT
 
 
 def estimate_text(value: Estimate | None, reason: str | None = None) -> str:
     """Return `2.1x [2.0, 2.2]`, `12.3k samples/s [12.0k, 12.7k]`, or the value and why it has no interval.
 
-    An interval over a factor of 20 or more becomes `not known yet`; the files keep both ends.
+    An interval that spans a factor of 20 or more becomes `not known yet`; the files keep both ends.
     """
     if value is None:
         return absent(reason)
@@ -55,7 +55,7 @@ def estimate_text(value: Estimate | None, reason: str | None = None) -> str:
 
 
 def counted_text(value: Estimate | None, reason: str | None = None) -> str:
-    """Return a share of counted runs, `0 of the runs [0.0, 0.7]`, however wide its interval is."""
+    """Return a share of counted runs, such as `0 of the runs [0.0, 0.7]`, however wide its interval is."""
     if value is None or value.low is None or value.high is None:
         return estimate_text(value, reason)
     return _with_interval(value, value.low, value.high)
@@ -69,13 +69,13 @@ def _with_interval(value: Estimate, low: float, high: float) -> str:
 
 
 def bare_text(value: Estimate) -> str:
-    """Return an estimate without its unit, for a column whose heading has it: `12,345 [12,001, 12,690]`.
+    """Return an estimate without its unit, which is in the column's heading: `12,345 [12,001, 12,690]`.
 
     Very large numbers of operations and bytes keep their prefix: `50.8G [50.1G, 51.5G]`.
     """
     scale, name = _scaled_unit(value.value, value.unit)
     prefix = name.removesuffix(unit_word(value.unit))
-    if prefix not in _SCALE:  # units of counted things, such as `k samples/s`, are written with all digits
+    if prefix not in _SCALE:  # counts, such as `k samples/s`, are written with all digits
         scale, prefix = 1.0, ""
     if value.low is None or value.high is None:
         return significant(value.value / scale) + prefix
@@ -91,12 +91,12 @@ def ratio_text(ratio: Estimate | None, reason: str | None = None) -> str:
 
 
 def rate_title(metric: str) -> str:
-    """Return the heading of the compared metric: `rate`, or for example `largest batch`."""
+    """Return the compared metric's heading: `rate`, or for example `largest batch`."""
     return METRIC_TITLES.get(metric, "rate")
 
 
 def ratio_title(metric: str) -> str:
-    """Return the heading of its ratio to the baseline's: `speed-up`, or `ratio` for a size."""
+    """Return the heading of the compared metric's ratio to the baseline: `speed-up`, or `ratio` for a size."""
     return "ratio" if metric in SIZE_METRICS else "speed-up"
 
 
@@ -119,7 +119,7 @@ def count(value: int, noun: str) -> str:
 
 
 def in_about(advice: Recommendation) -> str:
-    """Return the time of the advised command, `, in about 4 minutes`; empty if it is not known."""
+    """Return the duration of the advised command as `, in about 4 minutes`; empty if unknown."""
     minutes = advice.settle_minutes
     if minutes is None:
         return ""
@@ -139,7 +139,7 @@ def capitalized(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return `text` as a sentence with a capital and a full stop; a command is left as it is."""
+    """Return `text` as a sentence with a capital letter and a full stop; a command is left unchanged."""
     text = text.strip()
     if not text or text.startswith("accelsweep "):
         return text
@@ -170,17 +170,17 @@ def _scaled_unit(value: float, unit: str) -> tuple[float, str]:
 
 
 def _join(digits: str, name: str) -> str:
-    """Join a number and its unit, without a space for factors and for prefixes of counted things (`12k samples/s`)."""
+    """Join a number and its unit, without a space before `x` and before the prefix of a count (`12k samples/s`)."""
     return f"{digits}{name}" if not name or name == "x" or name[1:2] == " " else f"{digits} {name}"
 
 
-# Text from outside (names, values, reasons, log lines) is made printable once, before anything is formatted.
+# External text (names, values, reasons, log lines) is made printable once, before anything is formatted.
 
 _BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def printable(text: str) -> str:
-    """Return `text` with U+FFFD for every control character, surrogate, non-character and change of direction."""
+    """Return `text` with every control character, surrogate, non-character and direction change replaced by U+FFFD."""
     if text.isprintable() and _BIDI_CONTROLS.isdisjoint(text):
         return text
     return "".join("\ufffd" if _is_unprintable(character) else character for character in text)
@@ -195,14 +195,14 @@ def _is_unprintable(character: str) -> bool:
 
 
 def printable_findings(findings: Findings) -> Findings:
-    """Return the same findings with every text printable."""
+    """Return the findings with all text made printable."""
     return Findings.model_validate(clean_text(findings.model_dump()))
 
 
 def clean_text(value: Any) -> Any:
-    """Return plain data with every text in it printable."""
+    """Return plain data with all text made printable."""
     if isinstance(value, str):
-        # Outcomes and verdicts are strings too, and must keep their type.
+        # Outcomes and verdicts are also strings, and must keep their type.
         return printable(value) if type(value) is str else value
     if isinstance(value, dict):
         return {clean_text(key): clean_text(item) for key, item in value.items()}

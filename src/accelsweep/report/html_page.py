@@ -1,7 +1,7 @@
-"""The page: one self-contained HTML file that opens offline, makes no request, and runs only our own scripts.
+"""The page: a self-contained HTML file that works offline, makes no requests, and runs only our own scripts.
 
-Texts are escaped by jinja2. Charts travel as JSON in which `<`, `>` and `&` are written as escapes, so that no string
-can end its script element. A content security policy with the hashes of our scripts is a second defence.
+jinja2 escapes text. Charts are embedded as JSON in which `<`, `>` and `&` are escaped, so that no string can end its
+script element. A content security policy with the hashes of our scripts is a second line of defence.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 def render_page(content: Content, pictures: dict[str, str]) -> str:
-    """Return `index.html`. `pictures` maps a figure's name to its SVG, shown where scripts do not run."""
+    """Return `index.html`. `pictures` maps a figure's name to its SVG, which is shown if scripts do not run."""
     return render_interactive(
         TEMPLATES / "index.html.j2",
         content.figures,
@@ -50,7 +50,7 @@ def render_page(content: Content, pictures: dict[str, str]) -> str:
 def render_interactive(
     template: Path, figures: Sequence[Figure], tables: Sequence[ReportTable], pictures: dict[str, str], **values: Any
 ) -> str:
-    """Return a page with interactive charts and tables, from a template with places for our scripts and their data."""
+    """Return a page with interactive charts and tables, from a template that takes our scripts and their data."""
     scripts = [chart_libraries(), (TEMPLATES / "page.js").read_text("utf-8")]
     long_tables = [table for table in tables if table.hidden_rows]
     charts = {
@@ -87,15 +87,15 @@ def render_static(template: Path, **values: Any) -> str:
 
 
 def embed_json(value: Any) -> Markup:
-    """Return JSON that is safe inside a script element, whatever strings it holds."""
+    """Return JSON that is safe inside a script element, whatever strings it contains."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)  # noqa: S704 (every character that HTML gives a meaning is escaped above)
+    return Markup(text)  # noqa: S704 (all characters with a meaning in HTML are escaped above)
 
 
 def _packed_rows(table: ReportTable) -> list[dict[str, Any]]:
-    """Return the hidden rows by column, packed, with the fields that any entry of the column uses."""
+    """Return the hidden rows, packed by column, with the fields that any entry of the column uses."""
     columns, empty = [], asdict(Entry(""))
     for entries in zip(*table.hidden_rows, strict=True):
         fields = [asdict(entry) for entry in entries]
@@ -105,7 +105,7 @@ def _packed_rows(table: ReportTable) -> list[dict[str, Any]]:
 
 
 def pack(rows: Sequence[DataRow]) -> dict[str, Any]:
-    """Return rows as columns. A column of texts is its distinct texts (`of`) and an index for each row (`at`)."""
+    """Return rows as columns. A text column consists of its distinct texts (`of`) and an index per row (`at`)."""
     columns: dict[str, Any] = {}
     for key in rows[0]:
         values = [row[key] for row in rows]
@@ -119,7 +119,7 @@ def pack(rows: Sequence[DataRow]) -> dict[str, Any]:
 
 @cache
 def _environment(folder: Path) -> jinja2.Environment:
-    """Return the environment of the templates in `folder`, which may use ours."""
+    """Return the jinja2 environment for the templates in `folder`, which may include ours."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader((TEMPLATES, folder)),
         autoescape=True,
@@ -141,8 +141,8 @@ def _environment(folder: Path) -> jinja2.Environment:
 def chart_libraries() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script of about 0.9 MB that defines `vegaEmbed`.
 
-    Bundling takes seconds, so the script is cached in a file, where only we can write to the folder. A damaged file is
-    replaced, and without a folder or disk space the script is just not cached.
+    Bundling takes seconds, so the script is cached in a file, if only we can write to its folder. A damaged file is
+    replaced; without a folder or disk space, the script is simply not cached.
     """
     file = None
     with contextlib.suppress(AccelsweepError, OSError):
@@ -159,5 +159,5 @@ def chart_libraries() -> str:
 
 
 def vega_lite_version() -> str:
-    """Return the Vega-Lite version that altair writes, as vl-convert names it: `6.4`."""
+    """Return the Vega-Lite version that altair writes, in vl-convert's notation: `6.4`."""
     return ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])

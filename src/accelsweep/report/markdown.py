@@ -1,4 +1,4 @@
-"""The report as Markdown that a forge renders: the same content as the page, with the static pictures."""
+"""The report as Markdown for rendering on a forge: the same content as the page, with static pictures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def escape(text: str) -> str:
 
 
 def _fence(text: str, least: int) -> str:
-    """Return more backticks than any run of them in `text`, and no fewer than `least`."""
+    """Return more backticks than any run of backticks in `text`, and at least `least`."""
     longest = max((len(ticks) for ticks in re.findall(r"`+", text)), default=0)
     return "`" * max(least, longest + 1)
 
@@ -91,7 +91,7 @@ def figure_text(figure: Figure) -> str:
 
 
 def table_text(table: ReportTable) -> str:
-    """Return a table with its caption, a link to its CSV and a list of details, or its sentence for no rows."""
+    """Return a table with its caption, a link to its CSV and a list of details, or its sentence for an empty table."""
     if not table.rows:
         return escape(table.empty)
     lines = [
@@ -119,6 +119,6 @@ def _detail(detail: Detail) -> str:
 
 
 def _list(lines: Iterable[str]) -> list[str]:
-    """Return the escaped lines as one bulleted list; nothing for no lines."""
+    """Return the escaped lines as a bulleted list, empty if there are none."""
     text = "\n".join(f"- {escape(line)}" for line in lines)
     return [text] if text else []

@@ -1,4 +1,4 @@
-"""Write a sweep's report: all files are built in a temporary folder, then moved into place, the page last.
+"""Writes a sweep's report: all files are built in a temporary folder, then moved into place, the page last.
 
 `python -m accelsweep.report.report_files sweeps/NAME` prints the page's path.
 """
@@ -27,7 +27,7 @@ from accelsweep.signals import exit_code_of
 
 
 def write_report(folder: ReportPlace) -> Path:
-    """Write `reports/NAME/` as `write_files` does, and return the path of its page."""
+    """Write `reports/NAME/` with `write_files`, and return the path of its page."""
     write_files(folder)
     return folder.report / PAGE
 
@@ -35,9 +35,9 @@ def write_report(folder: ReportPlace) -> Path:
 def write_files(folder: ReportPlace, method: str | None = None) -> list[str]:
     """Write `reports/NAME/` from the findings of one or several sweeps, and return the names of its files.
 
-    The same findings, steps and link to the `method` give the same bytes. Other files in the folder are left alone.
-    Raises InputError if there are no findings yet, DamagedFile if they are damaged, AccelsweepError if the folder
-    cannot be written.
+    The same findings, steps and `method` link produce the same bytes. Other files in the folder are left alone. Raises
+    InputError if there are no findings yet, DamagedFile if they are damaged, AccelsweepError if the folder cannot be
+    written.
     """
     if not folder.findings.exists():
         raise InputError(
@@ -50,7 +50,7 @@ def write_files(folder: ReportPlace, method: str | None = None) -> list[str]:
 
 
 def render_files(content: Content) -> dict[str, str]:
-    """Return every file of the report, name -> text."""
+    """Return the text of every file of the report, by name."""
     pictures = {figure.name: render_svg(figure) for figure in content.figures}
     files = {f"{name}.svg": svg for name, svg in pictures.items()}
     files |= {f"{skipped.name}.svg": placeholder_svg(skipped) for skipped in content.skipped}
@@ -69,8 +69,8 @@ def render_svg(figure: Figure) -> str:
 def replace_files(files: dict[str, str], target: Path) -> None:
     """Put `files` (name -> text) into the folder `target`; raise AccelsweepError if they cannot be written there.
 
-    A reader never sees half a file, and the page never links to a missing one. CSVs of figures that are no longer drawn
-    are removed.
+    A reader never sees a partial file, and the page never links to a missing file. CSVs of figures that are no longer
+    drawn are removed.
     """
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     def write() -> None:
         folder = SweepFolder.of(root)
-        print(write_report(folder))  # noqa: T201 - a command's answer
+        print(write_report(folder))  # noqa: T201 - the command's output
         clamp_sweep_times(folder)
 
     return exit_code_of(write)

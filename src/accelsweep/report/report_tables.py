@@ -19,7 +19,7 @@ _TONES = {LawForm.universal: "slower", LawForm.amdahl: "slower", LawForm.ideal: 
 
 
 def build_tables(findings: Findings) -> list[ReportTable]:
-    """Return all tables in reading order; those of features only where they have something to show."""
+    """Return all tables in reading order; a feature's tables only if they have something to show."""
     return [
         *_feature_tables(findings, "first"),
         settings_table(findings),
@@ -69,7 +69,7 @@ def laws_table(findings: Findings) -> ReportTable:
 
 
 def _coefficient(value: Estimate) -> str:
-    """Return a coefficient with its interval, whose lower end may be 0."""
+    """Return a coefficient with its interval; the lower end may be 0."""
     if value.low is None or value.high is None:
         return f"{significant(value.value)} (no interval)"
     middle, low, high = interval_digits(value.value, value.low, value.high)
@@ -93,7 +93,7 @@ def _law_data(law: ScalingLaw) -> dict[str, Any]:
 
 
 def failures_table(findings: Findings) -> ReportTable:
-    """Return every outcome but `measured`, a row per setting and outcome, and the combinations that a rule excluded."""
+    """Return every outcome except `measured`, a row per setting and outcome, and combinations excluded by a rule."""
     rows: list[tuple[Entry, ...]] = []
     data: list[dict[str, Any]] = []
     for setting in findings.settings:
@@ -127,7 +127,7 @@ def failures_table(findings: Findings) -> ReportTable:
 
 
 def doubts_table(findings: Findings) -> ReportTable:
-    """Return every doubt with the settings that it concerns and its remedy."""
+    """Return every doubt with the settings that it affects and its remedy."""
     labels: dict[Doubt, list[str]] = {doubt: [] for doubt in findings.doubts}
     for setting in findings.settings:
         for doubt in setting.doubts:

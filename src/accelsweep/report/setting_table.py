@@ -1,4 +1,4 @@
-"""The table of settings: rate, speed-up, verdict, quality and doubts, and the readings that each row expands to."""
+"""The table of settings: rate, speed-up, verdict, quality and doubts; each row expands to further readings."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MEMORY_TITLES = {
     "device_memory_used_bytes": "device memory after the window",
     "host_pss_bytes": "host memory after the window",
 }
-"""What each memory metric is called; not all are peaks."""
+"""The title of each memory metric; not all are peaks."""
 
 
 @cache
 def readings() -> dict[str, tuple[str, ...]]:
-    """Return what a row expands to where there is a value: titles, and estimates or metrics, best first.
+    """Return what a row expands to if there is a value: titles, and estimates or metrics, best first.
 
-    `absent_metrics` reports those that no setting has.
+    `absent_metrics` reports the readings that no setting has.
     """
     titled = {name: meaning.title for name, meaning in metrics().items() if meaning.title is not None}
     of_task = {name for feature in registry.features() if feature.tasks for name in _metrics_of(feature)}
@@ -57,7 +57,7 @@ def _metrics_of(feature: Feature) -> Mapping[str, MetricInfo]:
 
 
 def settings_table(findings: Findings) -> ReportTable:
-    """Return every measured setting, fastest first; those that missed their target come last."""
+    """Return every measured setting, fastest first; settings that missed their target come last."""
     measured = sorted(
         (setting for setting in findings.settings if setting.measured),
         key=lambda setting: -setting.rate.value if setting.rate else 0.0,
@@ -115,7 +115,7 @@ def _quality(setting: SettingFinding) -> Entry:
 
 
 def quality_words(setting: SettingFinding) -> str:
-    """Return the verdict on quality without the word `quality`, which is in the heading."""
+    """Return the quality verdict without the word `quality`, which is in the heading."""
     return setting.quality_verdict.removeprefix("quality: ")
 
 
@@ -135,7 +135,7 @@ def _split_interval(text: str) -> tuple[str, str]:
 
 
 def metric_entry(setting: SettingFinding, names: Sequence[str]) -> Entry:
-    """Return the first of the named estimates and metrics that the setting has, or the reason for having none."""
+    """Return the first of the named estimates and metrics that the setting has, or the reason why it has none."""
     if "time_to_target" in names and setting.time_to_target is not None:
         return _estimate_entry(setting.time_to_target)
     for name in names:
@@ -159,13 +159,13 @@ def _has_value(setting: SettingFinding, names: Sequence[str]) -> bool:
 
 
 def cost_of(setting: SettingFinding, name: str) -> Estimate | None:
-    """Return one of a setting's costs or None; the unit of energy says that it is per sample."""
+    """Return one of a setting's costs, or None; the unit of energy is per sample."""
     cost = setting.costs.get(name)
     return cost.model_copy(update={"unit": "J/sample"}) if cost is not None and name == ENERGY else cost
 
 
 def _common_scopes(settings: Sequence[SettingFinding]) -> dict[str, str]:
-    """Return, by the reading's title, what it covers, where that is the same for all settings."""
+    """Return, by title, what each reading covers, if that is the same for all settings."""
     common = {}
     for title, names in readings().items():
         scopes = {_scope(setting, names) for setting in settings if _has_value(setting, names)}
@@ -180,9 +180,9 @@ def _scope(setting: SettingFinding, names: Sequence[str]) -> str:
 
 
 def _details(setting: SettingFinding, common_scopes: Collection[str], known: Collection[str]) -> Iterator[Detail]:
-    """Yield the readings of a setting, its bottleneck, reasons and doubts, and what to type.
+    """Yield a setting's readings, its bottleneck, reasons and doubts, and what to type to select it.
 
-    `common_scopes` names the readings whose scope is in the caption, `known` those that any setting has.
+    `common_scopes` names the readings whose scope is in the caption, `known` the readings that any setting has.
     """
     for title, names in readings().items():
         entry = metric_entry(setting, names)
@@ -219,7 +219,7 @@ def _details(setting: SettingFinding, common_scopes: Collection[str], known: Col
 
 
 def absent_metrics(findings: Findings) -> list[str]:
-    """Return one line for each reading that no setting has, with the measurement's reason, then the notes on costs."""
+    """Return a line with the reason for each reading that no setting has, then the notes on costs."""
     lines = []
     for title, names in readings().items():
         if any(_has_value(setting, names) for setting in findings.settings):

@@ -1,4 +1,4 @@
-"""Tables of a report as values, independent of the page and of Markdown; and rows as CSV."""
+"""A report's tables as values, independent of the page and of Markdown, and the CSV writer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_ROWS = 200
-"""Rows of a longer table that are in the page's HTML and in Markdown; the page's filter and sort reach all of them."""
+"""Rows of a longer table that are in the page's HTML and in Markdown; the page's filter and sort apply to all rows."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Detail:
-    """A line of what a row expands to. `code` is something to type; `href` is a path from the page to a file."""
+    """A line that a row expands to. `code` is something to type; `href` is a path from the page to a file."""
 
     name: str
     text: str
@@ -43,10 +43,10 @@ class Detail:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A table with its caption; `data` are the raw rows of `NAME.csv`, `empty` the sentence for a table without rows.
+    """A table with its caption; `data` has the raw rows of `NAME.csv`, `empty` the sentence for an empty table.
 
-    `details` has the lines that each row expands to, or is empty if rows do not expand. The
-    cells of a row stack on a narrow screen where `stacks` is set.
+    `details` has the lines that each row expands to, or is empty if rows do not expand. If `stacks` is set, the cells
+    of a row stack on a narrow screen.
     """
 
     name: str
@@ -66,17 +66,17 @@ class ReportTable:
 
     @property
     def hidden_rows(self) -> tuple[tuple[Entry, ...], ...]:
-        """The rows that the page has as data only."""
+        """The rows that the page contains as data only."""
         return self.rows[MAX_ROWS:]
 
     @property
     def extent(self) -> str:
-        """How many rows are visible, as a sentence; empty if all are."""
+        """The number of visible rows, as a sentence; empty if all rows are visible."""
         return f"The first {MAX_ROWS} of {len(self.rows):,} rows; the CSV has all." if self.hidden_rows else ""
 
 
 def to_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
-    r"""Return `rows` as CSV with `\n` line ends. Without `columns`, every key makes one, in order of first appearance.
+    r"""Return `rows` as CSV with `\n` line ends. By default, every key is a column, in order of first appearance.
 
     None is an empty field. Text that a spreadsheet would run as a formula gets a leading apostrophe.
     """

@@ -1,8 +1,8 @@
 """Publishes a sweep while it runs: finished runs as they appear, and the step counts of running ones.
 
-The publisher is a process of its own at the lowest priority, and reads only the sweep's files, so it cannot disturb a
-measurement. It makes a last full pass on SIGTERM or Ctrl-C, or when the sweep's driver has ended. A store that does not
-answer is reported once and retried with backoff.
+The publisher is a separate process at the lowest priority and reads only the sweep's files, so it cannot disturb a
+measurement. It makes a final full pass on SIGTERM or Ctrl-C, or when the sweep's driver has ended. A store that does
+not answer is reported once and retried with backoff.
 
     python -m accelsweep.tracking.live_publishing sweeps/NAME [--follow] [--tracking-uri URI] [--until-pid PID]
 """
@@ -48,7 +48,7 @@ _FAIL_FAST = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEO
 
 
 class LivePublisher:
-    """Publishes what has changed in one sweep at each `poll`, which does not raise for a store that fails."""
+    """Publishes a sweep's changes at each `poll`, which does not raise if the store fails."""
 
     def __init__(self, folder: SweepFolder, uri: str, echo: Echo) -> None:
         """`uri` is the resolved URI of the store."""
@@ -110,7 +110,7 @@ class LivePublisher:
 
 @contextlib.contextmanager
 def _fail_fast() -> Iterator[None]:
-    """Have MLflow give up after some seconds, so that a server that does not answer is reported early."""
+    """Make MLflow give up after a few seconds, so that a server that does not answer is reported early."""
     before = {name: os.environ[name] for name in _FAIL_FAST}
     os.environ.update(_FAIL_FAST)
     try:
@@ -124,10 +124,10 @@ def follow(
 ) -> Publication | None:
     """Publish until the process `until_pid` ends or a signal arrives; then make a full pass and return its result.
 
-    Returns None, without importing mlflow, if a SQLite file has everything already and no block starts meanwhile. If
-    the store failed at the last poll, the final pass does not retry, because the user waits for it.
-    Run it in the main thread of a process of its own: it changes the priority and the signal handlers.
-    Raises StoreUnavailable if the store does not answer at the end, or rejects us.
+    Returns None, without importing mlflow, if a SQLite file already has everything and no block starts meanwhile. If
+    the store failed at the last poll, the final pass does not retry, because the user is waiting for it. Run it in the
+    main thread of a separate process, because it changes the priority and the signal handlers. Raises StoreUnavailable
+    if the store does not answer in the end, or rejects us.
     """
     os.nice(19)
     stop = threading.Event()
@@ -156,7 +156,7 @@ def _has_all(folder: SweepFolder, tracking_uri: str | None) -> bool:
 
 
 def _process_watch(pid: int | None) -> Callable[[], bool]:
-    """Return a function that says whether the process has ended, even if its pid has been reused."""
+    """Return a function that reports whether the process has ended, even if its pid has been reused."""
     if pid is None:
         return lambda: False
     try:

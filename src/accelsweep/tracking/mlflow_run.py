@@ -1,7 +1,7 @@
-"""The desired state of an MLflow run, in plain values; `run_writer` writes what differs from the store.
+"""The desired state of an MLflow run as plain values; `run_writer` writes what differs in the store.
 
-MLflow rejects some characters in names, long values and lone surrogates. They are replaced here, so that an odd key
-or log line in one run cannot stop the publication of the others.
+MLflow rejects some characters in names, long values and lone surrogates. They are replaced here, so that an unusual key
+or log line in one run cannot block the publication of other runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from accelsweep.redaction import masked
 KEY_TAG = "accelsweep.key"
 SOURCE_TAG = "accelsweep.source"
 PUBLISHED_TAG = "accelsweep.published"
-"""Holds the digest of a completely written run."""
+"""Tag with the digest of a completely written run."""
 
 CREATED_TAG = "accelsweep.created"
 PARENT_TAG = "mlflow.parentRunId"
@@ -57,9 +57,9 @@ class MlflowRun:
     """The desired state of one MLflow run.
 
     `key` is unique in the experiment. `source` identifies the origin, such as a record's SHA-256: a stored run with the
-    same key is updated if its source is equal and replaced if not. `digest` covers everything else; it is written last,
-    so a stored run that carries it is complete. `data` is the name and the config (JSON) of the data set that the run
-    trained on. Times are in milliseconds since 1970.
+    same key is updated if its source is the same, and replaced otherwise. `digest` covers everything else; it is
+    written last, so a stored run that has it is complete. `data` is the name and the config (JSON) of the training data
+    set. Times are in milliseconds since 1970.
     """
 
     key: str
@@ -84,7 +84,7 @@ def epoch_ms(iso: str) -> int:
 
 
 def storable_text(value: Any, limit: int = _MAX_TAG) -> str:
-    """Return a value as text that every store accepts: JSON unless a string, secrets masked, truncated to `limit`."""
+    """Return a value as text for any store: JSON unless it is a string, secrets masked, truncated to `limit`."""
     text = masked(override_value(value).replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode())
     if len(text) <= limit:
         return text
@@ -98,7 +98,7 @@ def to_params(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def to_metrics(values: Mapping[str, float | None]) -> dict[str, float]:
-    """Return the known finite numbers as MLflow metrics."""
+    """Return the metrics with finite values as MLflow metrics."""
     return _with_valid_names(
         {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
     )
@@ -111,7 +111,7 @@ def to_tags(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _with_valid_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace what MLflow rejects in names; a hash keeps names apart that would become equal."""
+    """Replace what MLflow rejects in names; a hash distinguishes names that would become identical."""
     valid: dict[str, Any] = {}
     for name, value in values.items():
         clean = posixpath.normpath(_FORBIDDEN.sub("_", name)).lstrip("/.") or "_"

@@ -1,7 +1,7 @@
 """Environment variables that mlflow reads when it is imported.
 
-Every module here that imports mlflow imports this one first. A process that never imports mlflow, such as a notebook
-that only asks whether a copy is complete, keeps its environment unchanged.
+Every module here that imports mlflow imports this one first. The environment of a process that never imports mlflow,
+such as a notebook that only checks whether a copy is complete, stays unchanged.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What is known to be published, from `published.json` in the sweep's folder, without importing mlflow."""
+"""Records what was published, in `published.json` in the sweep's folder, without importing mlflow."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from accelsweep.tracking.snapshot import report_digest, run_digest
 from accelsweep.tracking.store_uri import resolve_uri, sqlite_path
 
 SWEEP_CONTINUES = "; the sweep goes on"
-"""Ends what a publisher says about a store during a sweep. The driver shows such lines at once."""
+"""The end of a publisher's messages about a store during a sweep. The driver shows such lines immediately."""
 
 
 class PublishedCopy(Frozen):
-    """A complete copy of a sweep in one store; `records` holds the digest of each repeat's MLflow run."""
+    """A complete copy of a sweep in a store; `records` has the digest of each repeat's MLflow run."""
 
     experiment_id: str
     active_runs: int
@@ -40,7 +40,7 @@ class PublishedState(Document):
 
 
 def up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
-    """Return whether the store holds everything that the folder does, without importing mlflow.
+    """Return whether the store has everything in the folder, without importing mlflow.
 
     A SQLite file is checked for the experiment and its runs. For any other store, `published.json` is trusted.
     """
@@ -57,20 +57,20 @@ def up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
 
 
 def verified_up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
-    """Return whether the store is a SQLite file that verifiably holds everything.
+    """Return whether the store is a SQLite file that verifiably has everything.
 
-    A server may have been restored from a backup older than `published.json`, so only publishing can tell.
+    A server may have been restored from a backup older than `published.json`, so only publishing can verify it.
     """
     return sqlite_path(resolve_uri(folder.home, tracking_uri)) is not None and up_to_date(folder, tracking_uri)
 
 
 def remember_copy(folder: SweepFolder, uri: str, published: PublishedCopy) -> None:
-    """Note a complete copy in the store at `uri`."""
+    """Record a complete copy in the store at `uri`."""
     PublishedState(stores=_read_copies(folder) | {masked(uri): published}).write(folder.published)
 
 
 def published_sweeps(home: Path, uri: str) -> dict[str, PublishedCopy]:
-    """Return the copies in the store at `uri` of the sweeps below `home`, the latest first."""
+    """Return the published copies of sweeps under `home` in the store at `uri`, newest first."""
     files = sorted((home / SWEEPS_FOLDER).glob(f"*/{PUBLISHED_FILE}"), key=lambda path: -path.stat().st_mtime_ns)
     copies = {path.parent.name: _read_copies(SweepFolder(home, path.parent.name)).get(masked(uri)) for path in files}
     return {name: published for name, published in copies.items() if published is not None}

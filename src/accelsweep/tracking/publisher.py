@@ -1,7 +1,7 @@
-"""Copies a sweep to MLflow: take a snapshot of the folder, list the store, write the difference, repeat until equal.
+"""Copies a sweep to MLflow: snapshots the folder, lists the store, writes the difference, and repeats until identical.
 
-The same loop makes a first copy, resumes an interrupted one, replaces runs measured again and converges when several
-publishers run at once.
+The same loop makes a first copy, resumes an interrupted copy, replaces runs that were measured again, and converges
+when several publishers run at once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PIP_NAMES = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
 
 
 class ArtifactsTooLarge(AccelsweepError):
-    """Everything was copied except files that the server, or a proxy in front of it, rejected as too large."""
+    """Everything was copied except files that the server, or its proxy, rejected as too large."""
 
 
 @dataclass(frozen=True)
@@ -73,15 +73,15 @@ class Publication:
 def publish(
     folder: SweepFolder, tracking_uri: str | None = None, *, retry_seconds: float = 30.0, echo: Echo = print
 ) -> Publication:
-    """Copy to the store what it lacks or has differently. The store is always asked, whatever `published.json` says.
+    """Copy to the store whatever is missing or different. The store is always queried, whatever `published.json` says.
 
-    A store that does not answer is retried for `retry_seconds` after its first failure, which `echo` reports once.
-    Raises StoreUnavailable after that, and at once if the store rejects us; StoreDamaged for a damaged SQLite file;
-    NewerFile for the plan of a later version; ArtifactsTooLarge after everything else was copied.
+    A store that does not answer is retried for `retry_seconds` after its first failure, which is reported once through
+    `echo`. Raises StoreUnavailable after that, or immediately if the store rejects us; StoreDamaged for a damaged
+    SQLite file; NewerFile for the plan of a later version; ArtifactsTooLarge after everything else was copied.
     """
     uri = resolve_uri(folder.home, tracking_uri)
     if sqlite_path(uri) is None:
-        sweep_mark(folder)  # a folder that is not writable must fail here, not look like a failing store
+        sweep_mark(folder)  # an unwritable folder must fail here, not look like a failing store
     publisher = _Publisher(folder, uri)
     deadline, pause = math.inf, _FIRST_PAUSE_SECONDS
     while True:
@@ -155,7 +155,7 @@ class _Publisher:
 
 
 def publish_snapshot(writer: RunWriter, snapshot: Snapshot, report: str) -> None:
-    """Write all runs and the report, whose files have the digest `report`; mark interrupted runs as killed."""
+    """Write all runs and the report (with the digest `report`), and mark interrupted runs as killed."""
     keys = publish_runs(writer, snapshot)
     if snapshot.findings is not None or snapshot.folder.report.exists():
         candidates = (snapshot.folder.home / "constraints.txt", shipped_root() / "constraints.txt")
@@ -177,7 +177,7 @@ def publish_runs(writer: RunWriter, snapshot: Snapshot) -> set[str]:
             writer.write(run)
             keys.add(run.key)
     if group is None:
-        writer.remove(UNSUPPORTED_KEY)  # only now that no setting has it as its parent
+        writer.remove(UNSUPPORTED_KEY)  # only now, when no setting has it as its parent
     for running in snapshot.running.values():
         writer.write(running_run(running, settings[running.setting]))
     for finished in snapshot.finished.values():

@@ -1,7 +1,7 @@
-"""Repeats and reports as MLflow runs, taken from records without computing a number.
+"""Repeats and reports as MLflow runs, copied from records without computing any numbers.
 
-Tags with a plain name (`outcome`, `hardware`, `verdict`) are for people; those that begin with `accelsweep.` belong to
-the publisher. Metrics keep the names that they have in records, which carry their units.
+Tags with a plain name (`outcome`, `hardware`, `verdict`) are for people; those that start with `accelsweep.` belong to
+the publisher. Metrics keep their names from the records, which include the units.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from accelsweep.tracking.mlflow_run import (
 from accelsweep.tracking.snapshot import FinishedRun, RunningRun, Snapshot, run_digest
 
 RUNNING_SOURCE = "running"
-"""How the source of a run without a record begins."""
+"""The prefix of the source of a run without a record."""
 
 CREATED_BY = {"mlflow.source.name": "accelsweep"}
 
@@ -61,7 +61,7 @@ def setting_key(setting: str) -> str:
 
 
 def run_name(axes: Mapping[str, Any], repeat: int | None = None) -> str:
-    """Return the name of a setting, or of one of its repeats: `cuda x2, bf16, b256 #2`.
+    """Return the run name of a setting or a repeat: `cuda x2, bf16, b256 #2`.
 
     It is truncated to what the UI shows; the tag `setting` has the full name.
     """
@@ -71,14 +71,14 @@ def run_name(axes: Mapping[str, Any], repeat: int | None = None) -> str:
 
 
 def setting_tags(setting: PlannedSetting) -> dict[str, str]:
-    """Return the tags that group a setting and its repeats: its readable name and its id."""
+    """Return the tags that group a setting and its repeats: its readable name and its ID."""
     return to_tags({"setting": storable_text(label(setting.axes), limit=_MAX_LABEL), "setting_id": setting.name})
 
 
 def finished_run(folder: SweepFolder, finished: FinishedRun, setting: PlannedSetting) -> MlflowRun:
     """Return the MLflow run for a record. Raises DamagedFile if the record has been damaged since the snapshot.
 
-    Name and params follow the axes of the plan: the record may be from an earlier revision with fewer of them.
+    Name and params follow the plan's axes: the record may be from an earlier revision with fewer axes.
     """
     record = read_record(folder, finished.run)
     damage = steps_damage(record, folder.steps(record.run))
@@ -101,7 +101,7 @@ def finished_run(folder: SweepFolder, finished: FinishedRun, setting: PlannedSet
         curves=() if damage else curves(folder.steps(record.run), finished.started),
         artifacts=(
             Artifact(storable_text(config, limit=10_000_000), "config.json"),
-            *(Artifact(path) for path in files if path.is_file()),  # a FIFO would block, a device has no end
+            *(Artifact(path) for path in files if path.is_file()),  # a FIFO would block, a device is endless
         ),
         data=(
             (record.config.data_target or "data").rpartition(".")[2],
@@ -130,7 +130,7 @@ def running_run(running: RunningRun, setting: PlannedSetting) -> MlflowRun:
 
 
 def report_run(snapshot: Snapshot, digest: str, constraints: Path | None) -> MlflowRun:
-    """Return the `report` run of the current revision: report, plan, table of records and pinned versions."""
+    """Return the `report` run of the current revision, with the report, plan, table of records and pinned versions."""
     folder, manifest, findings = snapshot.folder, snapshot.manifest, snapshot.findings
     files = [(folder.report, "report"), (folder.manifest, "plan"), (folder.findings, ""), (folder.records, "")]
     files += [(constraints, "plan")] if constraints else []
@@ -162,7 +162,7 @@ def report_run(snapshot: Snapshot, digest: str, constraints: Path | None) -> Mlf
 
 
 def doubt_codes(doubts: Iterable[Doubt]) -> str:
-    """Return the distinct codes of the doubts, for a tag."""
+    """Return the distinct doubt codes, for a tag."""
     return ", ".join(dict.fromkeys(doubt.code for doubt in doubts))
 
 
@@ -176,11 +176,11 @@ def note_sections(doubts: Iterable[Doubt], missing: Mapping[str, str | None]) ->
 
 
 def curves(steps: Path, started: int, max_points: int = _MAX_POINTS) -> tuple[MetricPoint, ...]:
-    """Return `curve/samples_per_second` and `curve/train_loss` over the steps after warm-up in a run's steps.parquet.
+    """Return `curve/samples_per_second` and `curve/train_loss` over the steps after warm-up from a run's steps.parquet.
 
     Consecutive steps share a point if there are more than `max_points`. A point's time is `started` (milliseconds since
-    1970) plus the duration of the steps so far, so start-up costs are left out. Returns nothing if the file is missing,
-    damaged or without such steps.
+    1970) plus the duration of the steps so far, so start-up costs are excluded. Returns an empty result if the file is
+    missing, damaged or has no such steps.
     """
     try:
         table = parquet.read_table(steps, columns=["step", "phase", "step_seconds", "samples", "train_loss"])

@@ -1,8 +1,7 @@
-"""Writes one MLflow run after another into its desired state, so that the work can be killed and repeated at any point.
+"""Writes MLflow runs to their desired state, one by one, so that the work can be killed and repeated at any point.
 
-A run is created with its key and source, then filled and ended. Its digest is written last, so a run that carries it is
-complete. Filling a run twice leaves it unchanged: params are only added, and the points of metrics carry the record's
-times.
+A run is created with its key and source, then filled and ended. Its digest is written last, so a run that has it is
+complete. Filling a run twice leaves it unchanged: params are only added, and metric points have the record's times.
 """
 
 from __future__ import annotations
@@ -44,15 +43,15 @@ _SAME_START_MILLISECONDS = 1000
 
 
 class RunWriter:
-    """Writes into one experiment. It tracks the content of the store, assuming that nobody else writes meanwhile."""
+    """Writes to one experiment. It tracks the store's contents, assuming that nobody else is writing."""
 
     def __init__(
         self, store: Store, stored: dict[str, list[StoredRun]], too_large: dict[str, list[str]] | None = None
     ) -> None:
         """`stored` is the current content of the store (`store.list_runs()`).
 
-        `too_large` lists artifacts by the key of their run that the store rejected in an earlier pass; they are not
-        sent again.
+        `too_large` lists, by run key, the artifacts that the store rejected in an earlier pass; they are not sent
+        again.
         """
         self._store = store
         self._client = store.client
@@ -63,7 +62,7 @@ class RunWriter:
         self.too_large = {} if too_large is None else too_large
 
     def has(self, key: str, source: str, digest: str, parent: str | None) -> bool:
-        """Return whether there is exactly one run with this key, and it is complete and has this parent."""
+        """Return whether there is exactly one run with this key, which is complete and has this parent."""
         stored = self.stored.get(key, [])
         return (
             len(stored) == 1
@@ -72,7 +71,7 @@ class RunWriter:
         )
 
     def write(self, desired: MlflowRun) -> None:
-        """Create, complete or replace the run, and delete all others with its key (restorable in MLflow)."""
+        """Create, complete or replace the run, and delete all other runs with its key (restorable in MLflow)."""
         if self.has(desired.key, desired.source, desired.digest, desired.parent):
             return
         duplicates = self.stored.get(desired.key, [])
@@ -115,9 +114,10 @@ class RunWriter:
         self._client.log_metric(self._ids[key], "steps_done", float(step), step=step)
 
     def kill_abandoned(self, keys: Collection[str]) -> None:
-        """Mark as KILLED all runs that the store calls running, except those with one of `keys`.
+        """Mark as KILLED all runs that are running according to the store, except those with one of `keys`.
 
-        The digest is invalidated first: if the publisher dies here and the run is resumed, the run is filled again.
+        The digest is invalidated first, so that if the publisher dies here and the run is resumed, the run is filled
+        again.
         """
         for run in [run for duplicates in self.stored.values() for run in duplicates]:
             if run.status == "RUNNING" and run.key not in keys:
@@ -127,7 +127,7 @@ class RunWriter:
                 self.written += 1
 
     def _published(self, key: str, digest: str) -> str:
-        """Return the digest to tag the run with; a run without some of its artifacts gets another one."""
+        """Return the digest to tag the run with; a run that lacks artifacts gets a different one."""
         missing = self.too_large.get(key)
         return f"{digest} without {len(missing)}" if missing else digest
 
@@ -206,7 +206,7 @@ def _is_same_measurement(stored: StoredRun, desired: MlflowRun) -> bool:
 def _metric_points(stored: StoredRun, desired: MlflowRun) -> list[Metric]:
     """Return the points to log; a withdrawn aggregate becomes NaN, since MLflow cannot delete metrics.
 
-    MLflow shows the latest point. Aggregates change, so they get the current time; a repeat's metrics get its end.
+    MLflow shows the latest point. Aggregates change, so they get the current time; a repeat's metrics get its end time.
     """
     timestamp = desired.ended if desired.parent and desired.ended else round(time.time() * 1000)
     withdrawn = stored.metrics - desired.metrics.keys() - {point.name for point in desired.curves} - {"steps_done"}
@@ -216,7 +216,7 @@ def _metric_points(stored: StoredRun, desired: MlflowRun) -> list[Metric]:
 
 
 def _tags_after(stored: StoredRun, desired: MlflowRun) -> frozenset[str]:
-    """Return the tags that the run should have: the desired ones, and those of MLflow and of the publisher."""
+    """Return the tags that the run should have: the desired tags, and those of MLflow and the publisher."""
     internal = (tag for tag in stored.tags if tag.startswith(("accelsweep.", "mlflow.")))
     return frozenset(desired.tags).union(internal)
 
@@ -227,7 +227,7 @@ def _chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 
 
 def _store_artifacts(uri: str, tracking_uri: str, artifacts: Iterable[Artifact]) -> list[str]:
-    """Store texts, files and folders as a run's artifacts; a stored folder loses the files that it no longer has.
+    """Store texts, files and folders as a run's artifacts; files missing from a folder are deleted from the store.
 
     Returns the names and sizes of files that the server, or a proxy in front of it, rejected as too large.
     """

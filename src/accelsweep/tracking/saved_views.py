@@ -1,7 +1,7 @@
-"""The experiment's page in MLflow: saved views that open sorted by speed-up, and a note with the answer.
+"""The experiment's page in MLflow: saved views, sorted by speed-up, and a note with the headline.
 
-A saved view is an experiment tag, `mlflow.sharedViewState.KEY`, in a format private to MLflow's page of runs. This
-module writes the format that MLflow 3.15 to 3.17 read.
+A saved view is an experiment tag, `mlflow.sharedViewState.KEY`, in a private format of MLflow's run page. This module
+writes the format that MLflow 3.15 to 3.17 read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def view_path(experiment_id: str, view: str = SETTINGS_VIEW, *, charts: bool = F
 
 
 def update_experiment_page(store: Store, snapshot: Snapshot) -> None:
-    """Write the experiment's saved views and its note, unless the user replaced the note."""
+    """Write the experiment's saved views, and its note unless the user replaced it."""
     note = _note(store.experiment_id, snapshot.findings)
     tags = _view_tags(snapshot)
     if snapshot.findings is not None:
@@ -109,13 +109,13 @@ def _view_tags(snapshot: Snapshot) -> dict[str, str]:
 
 
 def _encode(name: str, state: Mapping[str, Any], created: int) -> str:
-    """Return the value of a view's tag. `created` is in milliseconds since 1970."""
+    """Return the tag value for a view. `created` is in milliseconds since 1970."""
     packed = base64.b64encode(zlib.compress(json.dumps(state, sort_keys=True).encode(), 9)).decode()
     return json.dumps({"name": name, "createdAt": created, "updatedAt": created, "state": f"deflate;{packed}"})
 
 
 def _settings_view(axes: Sequence[str], rate: str, memory: str) -> dict[str, Any]:
-    """Return the view of settings, the fastest first, with charts that compare them."""
+    """Return the view of settings, fastest first, with charts that compare them."""
     widths = {
         _metric("speedup"): 95,
         _metric("speedup_low"): 95,
@@ -152,7 +152,7 @@ def _settings_view(axes: Sequence[str], rate: str, memory: str) -> dict[str, Any
 
 
 def _repeats_view(rate: str) -> dict[str, Any]:
-    """Return the view of repeats: their curves, and the spread of each setting's rates."""
+    """Return the view of repeats, with their curves and the spread of each setting's rates."""
     charts = [
         _line("curve/samples_per_second", "samples per second, step by step"),
         _line("curve/train_loss", "training loss"),
@@ -171,7 +171,7 @@ def _page_state(
     sections: Mapping[str, str],
     charts: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Return the complete state of MLflow's page of runs: for a missing key the page keeps what it showed before."""
+    """Return the complete state of MLflow's run page: for a missing key, the page keeps what it showed before."""
     return {
         "searchFilter": search,
         "orderByKey": order_by,

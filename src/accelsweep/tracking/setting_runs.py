@@ -1,7 +1,7 @@
-"""Settings as MLflow runs, the parents of their repeats; their aggregates are those of findings.json.
+"""Settings as MLflow runs, the parents of their repeats, with aggregates from findings.json.
 
-A setting that ran on several kinds of hardware has several findings, but an MLflow run has one value for each metric.
-Such a run gets no aggregates: its verdict says so, and its description lists the kinds of hardware.
+A setting that ran on several kinds of hardware has several findings, but an MLflow run has only one value per metric.
+Such a run gets no aggregates: its verdict states this, and its description lists the kinds of hardware.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_LISTED = 20
 def unsupported_group_run(snapshot: Snapshot) -> MlflowRun | None:
     """Return the parent run of all settings that cannot run, or None if there are none.
 
-    It starts before every other run of the sweep, which puts it at the end of MLflow's list.
+    It starts before all other runs of the sweep, which places it at the end of MLflow's list.
     """
     settings: dict[str, list[str]] = {}
     for setting in snapshot.manifest.settings:
@@ -58,7 +58,7 @@ def unsupported_group_run(snapshot: Snapshot) -> MlflowRun | None:
 
 
 def unsupported_reason(snapshot: Snapshot, setting: PlannedSetting) -> str | None:
-    """Return why a setting cannot run, according to the plan or to all its finished repeats; None if it can."""
+    """Return why a setting cannot run, according to the plan or all its finished repeats; None if it can run."""
     if setting.unsupported is not None:
         return setting.unsupported
     runs = snapshot.runs_by_setting.get(setting.name, ())
@@ -71,7 +71,7 @@ def unsupported_reason(snapshot: Snapshot, setting: PlannedSetting) -> str | Non
 
 
 def setting_run(snapshot: Snapshot, setting: PlannedSetting) -> MlflowRun | None:
-    """Return the MLflow run of a setting, or None if it can run but has neither a record nor a running repeat."""
+    """Return the MLflow run of a setting; None for a runnable setting without a record or running repeat."""
     runs = snapshot.runs_by_setting.get(setting.name, ())
     finished = [snapshot.finished[run] for run in runs if run in snapshot.finished]
     starts = [run.started for run in finished]
@@ -102,7 +102,7 @@ def setting_run(snapshot: Snapshot, setting: PlannedSetting) -> MlflowRun | None
 
 
 def _status(snapshot: Snapshot, runs: Sequence[str], finished: Sequence[FinishedRun]) -> str:
-    """Return RUNNING while a repeat is measured, KILLED if some are missing, FAILED if none was measured."""
+    """Return RUNNING while a repeat is being measured, KILLED if any are missing, FAILED if none was measured."""
     if any(run in snapshot.running for run in runs):
         return "RUNNING"
     if len(finished) < len(runs):

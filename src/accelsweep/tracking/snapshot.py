@@ -1,4 +1,4 @@
-"""The contents of a sweep's folder at one moment: its plan, its findings, its records and the runs in progress."""
+"""The contents of a sweep's folder at one moment: its plan, findings, records and runs in progress."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ FileStamp = tuple[int, int]
 """A file's modification time in nanoseconds and its size."""
 
 _LAYOUT_VERSION = 1
-"""Increment it when the name, parent, status, tags, params or metrics of runs change, to update existing copies."""
+"""Increment when the name, parent, status, tags, params or metrics of runs change, to update existing copies."""
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run with a record. `stamp` is that of the record's file; times are in milliseconds since 1970."""
+    """A run with a record. `stamp` is the record file's stamp; times are in milliseconds since 1970."""
 
     run: str
     setting: str
@@ -45,7 +45,7 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class RunningRun:
-    """A run that is being measured, `since` when (ISO 8601); `step` is its number of finished steps, where known."""
+    """A run being measured `since` a time (ISO 8601); `step` is its number of finished steps, if known."""
 
     run: str
     setting: str
@@ -58,8 +58,8 @@ class RunningRun:
 class Snapshot:
     """A sweep's folder at one moment.
 
-    `planned` is the time of the plan in milliseconds since 1970. `stamps` are those of manifest and findings. `live`
-    says whether the sweep is still being measured. `damaged` describes the files that could not be used.
+    `planned` is the time of the plan in milliseconds since 1970. `stamps` has the stamps of manifest and findings.
+    `live` indicates whether the sweep is still being measured. `damaged` describes the files that could not be used.
     """
 
     folder: SweepFolder
@@ -92,8 +92,8 @@ class Snapshot:
 def take_snapshot(folder: SweepFolder, previous: Snapshot | None = None, *, live: bool = False) -> Snapshot:
     """Return the current contents of the folder; files unchanged since `previous` are not read again.
 
-    Pass `live` if the sweep is known to continue even while no block is being measured. Damaged records and findings
-    are left out and described in `damaged`. Raises DamagedFile if the manifest is damaged.
+    Pass `live` if the sweep is known to continue although no block is being measured. Damaged records and findings are
+    left out and described in `damaged`. Raises DamagedFile if the manifest is damaged.
     """
     damaged: list[str] = []
     stamps = _stamp(folder.manifest), _stamp(folder.findings)
@@ -172,7 +172,7 @@ def _finished_run(folder: SweepFolder, run: str, known: FinishedRun | None) -> F
 
 
 def provenance_tags(record: Record) -> dict[str, str]:
-    """Return the record's model, data, library versions and commit as tags; unknown values are absent."""
+    """Return the record's model, data, library versions and commit as tags; unknown values are left out."""
     dirty = record.checkout.dirty
     tags: dict[str, Any] = {
         "model": record.config.model_target,
@@ -185,7 +185,7 @@ def provenance_tags(record: Record) -> dict[str, str]:
 
 
 def merge_tags(tags_of_runs: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Return the tags of several runs as one set; distinct values are joined by commas, in the order of the runs."""
+    """Merge the tags of several runs; distinct values are joined with commas, in the order of the runs."""
     merged: dict[str, dict[str, None]] = {}
     for tags in tags_of_runs:
         for name, value in tags.items():
@@ -196,14 +196,14 @@ def merge_tags(tags_of_runs: Iterable[Mapping[str, str]]) -> dict[str, str]:
 def run_digest(source: str, axes: Mapping[str, Any]) -> str:
     """Return the digest of a repeat's MLflow run.
 
-    It includes the plan's axes: a later revision may sweep one more key, which changes the run's name and params
+    It includes the plan's axes: a later revision may sweep another key, which changes the run's name and params
     although its record stays the same.
     """
     return sha256_text(canonical_json([_LAYOUT_VERSION, source, axes]))
 
 
 def report_digest(folder: SweepFolder) -> str:
-    """Return the digest of all files that the `report` run holds."""
+    """Return the digest of all files in the `report` run."""
     files = [path for path in sorted(folder.report.rglob("*")) if path.is_file()] if folder.report.exists() else []
     files += [path for path in (folder.manifest, folder.findings, folder.records) if path.exists()]
     files += folder.feature_files(published=True)

@@ -1,4 +1,4 @@
-"""An MLflow store and the sweep's experiment in it, created if needed and safely alongside other publishers."""
+"""An MLflow store and the sweep's experiment, created if needed, safely alongside other publishers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Experiment, Run
 
 SWEEP_TAG = "accelsweep.sweep"
-"""The experiment's tag with the mark of the sweep that owns it."""
+"""The experiment's tag with the ID of the sweep that owns it."""
 
 DEFAULT_NOTE = (
     "A sweep of accelsweep: every run is a setting, its children are the setting's repeats, and "
@@ -50,7 +50,7 @@ DEFAULT_NOTE = (
 )
 
 _EXPERIMENT_TAGS = {
-    "mlflow.experimentKind": "custom_model_development",  # the UI then opens the runs, not the traces
+    "mlflow.experimentKind": "custom_model_development",  # makes the UI open the runs, not the traces
     NOTE_TAG: DEFAULT_NOTE,
 }
 _PAGE_SIZE = 1000
@@ -90,7 +90,7 @@ class Store:
         self.uri = uri
 
     def list_runs(self) -> dict[str, list[StoredRun]]:
-        """Return our active runs by key, the oldest first, so that concurrent publishers keep the same duplicate."""
+        """Return our active runs by key, oldest first, so that concurrent publishers keep the same duplicate."""
         runs: dict[str, list[StoredRun]] = {}
         for run in _search_runs(self.client, self.experiment_id):
             if KEY_TAG in run.data.tags:
@@ -103,8 +103,8 @@ class Store:
 def connect(folder: SweepFolder, uri: str, records: Collection[str] = ()) -> Store:
     """Return the sweep's experiment in the store at `uri`, creating both if needed.
 
-    `records` are the SHA-256 digests of the sweep's records; they identify a copy of the sweep that was published from
-    another folder. Raises mlflow's MlflowException or OSError if the store does not answer.
+    `records` has the SHA-256 digests of the sweep's records, which identify a copy of the sweep published from another
+    folder. Raises mlflow's MlflowException or OSError if the store does not answer.
     """
     from mlflow import MlflowClient
 
@@ -122,7 +122,7 @@ def get_or_create_experiment(
     """Return the sweep's experiment, created or restored if needed. Raises InputError if other sweeps own all names.
 
     A SQLite file belongs to its folder, so the name identifies the experiment there. Other stores are shared: the sweep
-    has a mark, and the name of its experiment is the first one that no other sweep owns.
+    has an ID, and its experiment gets the first name that no other sweep owns.
     """
     if sqlite_path(uri) is not None:
         existing = client.get_experiment_by_name(folder.name)
@@ -135,7 +135,7 @@ def get_or_create_experiment(
 
 
 class SweepMark(Document):
-    """The random mark of a sweep's folder, which distinguishes sweeps of the same name in a shared store."""
+    """The random ID of a sweep's folder, which distinguishes sweeps of the same name in a shared store."""
 
     kind: ClassVar[str] = "mark"
 
@@ -143,9 +143,9 @@ class SweepMark(Document):
 
 
 def sweep_mark(folder: SweepFolder) -> str:
-    """Return the sweep's mark, created at first use, once for all concurrent publishers.
+    """Return the sweep's ID, which is created on first use, once for all concurrent publishers.
 
-    It includes the sweep's name, because the folder may be copied under another name.
+    The ID includes the sweep's name, because the folder may be copied under another name.
     """
     if not folder.mark.exists():
         with tempfile.TemporaryDirectory(dir=folder.root, prefix=".mark.") as temporary:
@@ -183,7 +183,7 @@ def _own_experiment(client: MlflowClient, folder: SweepFolder, uri: str, records
                 return experiment
             is_empty = False
         if is_empty and SWEEP_TAG not in experiment.tags and experiment.lifecycle_stage != "deleted":
-            # created by hand and still empty, perhaps for a user who may not create experiments
+            # created by hand and still empty, perhaps for a user without permission to create experiments
             client.set_experiment_tag(experiment.experiment_id, SWEEP_TAG, mark)
             return client.get_experiment(experiment.experiment_id)
     raise InputError(
@@ -195,7 +195,7 @@ def _own_experiment(client: MlflowClient, folder: SweepFolder, uri: str, records
 def _create_experiment(
     client: MlflowClient, folder: SweepFolder, name: str, uri: str, tags: dict[str, str]
 ) -> Experiment:
-    """Return the new experiment, or the one of this name that another publisher created at the same time."""
+    """Return the new experiment, or the one that another publisher created under this name at the same time."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -209,7 +209,7 @@ def _create_experiment(
 
 
 def _search_runs(client: MlflowClient, experiment_id: str, *, deleted: bool = False) -> Iterator[Run]:
-    """Yield the active runs of an experiment, and the deleted ones too if asked for."""
+    """Yield the active runs of an experiment, and on request also the deleted ones."""
     from mlflow.entities import ViewType
 
     token, view = None, ViewType.ALL if deleted else ViewType.ACTIVE_ONLY
@@ -244,9 +244,9 @@ def create_database(uri: str, home: Path, sweep: str = "NAME") -> None:
     """Create the file of a SQLite store if there is none, atomically. Does nothing for any other store.
 
     MLflow's first migration of a SQLite file is not guarded against other processes. So the file is created under a
-    temporary name and linked into place when it is complete, and a file that somebody else, such as a run's own logger,
-    is creating in place is waited for. Raises StoreDamaged if the path is not a regular file, InputError on a disk
-    without file locks.
+    temporary name and linked into place once complete. If another process, such as a run's own logger, is creating the
+    file in place, this function waits for it. Raises StoreDamaged if the path is not a regular file, InputError on a
+    disk without file locks.
     """
     for logger in ("alembic", "mlflow.store.db"):
         logging.getLogger(logger).setLevel(logging.WARNING)  # else each of some 50 migrations is logged
@@ -288,14 +288,14 @@ def move_aside(path: Path) -> Path:
 
 
 def _wait_for_migration(path: Path) -> None:
-    """Wait while another process creates the tables: two migrations at once corrupt the file."""
+    """Wait while another process creates the tables: two simultaneous migrations corrupt the file."""
     deadline = time.monotonic() + _MIGRATION_SECONDS
     while _is_being_created(path) and time.monotonic() < deadline:
         time.sleep(0.1)
 
 
 def _is_being_created(path: Path) -> bool:
-    """Return whether the file changed recently and has no experiment, which MLflow creates last."""
+    """Return whether the file changed recently and has no experiment yet: MLflow creates it last."""
     if time.time() - path.stat().st_mtime > _IDLE_SECONDS:
         return False
     try:
@@ -309,7 +309,7 @@ def _is_being_created(path: Path) -> bool:
 def _check_sqlite(uri: str) -> None:
     """Raise SQLAlchemyError if a SQLite file cannot be read, since MLflow would retry for 100 seconds.
 
-    MLflow itself waits for a locked file.
+    A locked file is not an error here, because MLflow itself waits for it.
     """
     import sqlalchemy
 
@@ -323,11 +323,11 @@ def _check_sqlite(uri: str) -> None:
 
 @contextlib.contextmanager
 def _database_lock(uri: str) -> Iterator[None]:
-    """Check that a database answers, since MLflow would retry for 100 seconds, and keep other publishers out.
+    """Check that a database answers, since MLflow would retry for 100 seconds, and lock out other publishers.
 
-    MLflow guards the creation of its tables against processes of the same machine only. The lock is an advisory lock of
-    PostgreSQL; other databases are only checked. Raises ConnectionError if the database does not answer, or another
-    publisher changed it all the same.
+    MLflow guards table creation only against processes on the same machine. The lock is a PostgreSQL advisory lock;
+    other databases are only checked. Raises ConnectionError if the database does not answer, or if another publisher
+    changed it anyway.
     """
     import sqlalchemy
 

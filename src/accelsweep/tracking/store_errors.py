@@ -1,4 +1,4 @@
-"""Errors of an MLflow store: those that a retry may fix, and a sentence with cause and remedy for all others."""
+"""Errors of an MLflow store: those that a retry may fix, and cause and remedy for all others."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _DATABASE_REJECTIONS = (
     "read-only mode",
     "no space left",
 )
-"""Messages of PostgreSQL and MySQL, in lower case, that a retry does not change."""
+"""Messages of PostgreSQL and MySQL, in lower case, about errors that a retry does not fix."""
 
 _LOGIN = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN,"
 _SAFE = "All records are safe"
@@ -56,15 +56,15 @@ class StoreUnavailable(AccelsweepError):
 
 
 class StoreDamaged(DamagedFile):
-    """The file of a SQLite store cannot be read. It may hold more than our copies, so it is never deleted."""
+    """The file of a SQLite store cannot be read. It may contain more than our copies, so it is never deleted."""
 
     def __init__(self, path: Path, why: str, sweep: str = "NAME") -> None:
-        """`sweep` is the sweep that was to be published."""
+        """`sweep` is the sweep to be published."""
         super().__init__(path, f"{why}; {reset_remedy(sweep)}. {_SAFE}")
 
 
 def store_exceptions() -> tuple[type[Exception], ...]:
-    """Return what a failing store raises. MLflow lets some errors of SQLAlchemy and Alembic through."""
+    """Return the exceptions that a failing store raises. MLflow passes some errors of SQLAlchemy and Alembic on."""
     from alembic.util import CommandError
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
@@ -73,9 +73,9 @@ def store_exceptions() -> tuple[type[Exception], ...]:
 
 
 def permanent_error(uri: str, error: BaseException, experiment: str | None, sweep: str) -> AccelsweepError | None:
-    """Return the error to raise, with its remedy, if a retry would not help; None for any other `error`.
+    """Return the error to raise, with its remedy, if a retry would not help, else None.
 
-    `experiment` is the experiment that was written to, None before there is one; `sweep` is the sweep published.
+    `experiment` is the experiment that was written to, None if it does not exist yet; `sweep` is the published sweep.
     """
     path = sqlite_path(uri)
     if path is not None and any(text in str(error) for text in _SQLITE_DAMAGED):
@@ -91,12 +91,12 @@ def permanent_error(uri: str, error: BaseException, experiment: str | None, swee
 
 
 def reset_remedy(sweep: str) -> str:
-    """Return the remedy for a store that has become unusable."""
+    """Return the remedy for an unusable store."""
     return f"accelsweep publish {sweep} --anew moves it aside and fills a new one from the records"
 
 
 def short_reason(error: BaseException) -> str:
-    """Return the cause of an error in one line: the message of the database driver or the operating system, if any."""
+    """Return a one-line cause of an error: the message of the database driver or operating system, if any."""
     driver_error = next((orig for link in _chain(error) if (orig := getattr(link, "orig", None)) is not None), error)
     text = str(driver_error).strip() or type(driver_error).__name__
     causes = [] if getattr(driver_error, "filename", None) else _ERRNO_TEXT.findall(text)
@@ -104,7 +104,7 @@ def short_reason(error: BaseException) -> str:
 
 
 def http_status(error: BaseException) -> int | None:
-    """Return the HTTP status behind an error of MLflow's API or of its artifact uploads."""
+    """Return the HTTP status behind an error from MLflow's API or artifact uploads."""
     if code := _HTTP_CODES.get(str(getattr(error, "error_code", None))):
         return code
     if (status := getattr(getattr(error, "response", None), "status_code", None)) is not None:
@@ -114,7 +114,7 @@ def http_status(error: BaseException) -> int | None:
 
 
 def user_name(uri: str) -> str | None:
-    """Return who publishes to `uri`: the user that a server sees, else the user of this machine, where known."""
+    """Return the user who publishes to `uri`: the one logged in to the server, else this machine's user, if known."""
     from mlflow.utils.credentials import read_mlflow_creds
 
     login = (urlsplit(uri).username or read_mlflow_creds().username) if is_server(uri) else None
@@ -124,7 +124,7 @@ def user_name(uri: str) -> str | None:
 
 
 def _schema_mismatch(uri: str, error: BaseException, sweep: str) -> str | None:
-    """Recognise the database of another version of MLflow."""
+    """Recognise the database of a different MLflow version."""
     text = str(error)
     if "out-of-date database schema" not in text and "Can't locate revision" not in text:
         return None
@@ -133,7 +133,7 @@ def _schema_mismatch(uri: str, error: BaseException, sweep: str) -> str | None:
     spec = importlib.util.find_spec("mlflow")
     installed = Path(spec.origin).parent if spec is not None and spec.origin else Path()
     if any((installed / "store" / "db_migrations" / "versions").glob(f"{revision}_*.py")):
-        age, remedy = "an older", f"python -m mlflow db upgrade {masked(uri)!r} brings it up to date (back it up first)"
+        age, remedy = "an older", f"python -m mlflow db upgrade {masked(uri)!r} upgrades it (back it up first)"
     else:
         age, remedy = "a newer", "pip install --upgrade mlflow"
     return (
@@ -170,7 +170,7 @@ def _rejected_by_database(uri: str, error: BaseException) -> str | None:
 
 
 def _not_mlflow(uri: str, error: BaseException) -> str | None:
-    """Recognise an answer that is not MLflow's: a login page, or another server."""
+    """Recognise a response that is not from MLflow, but a login page or another server."""
     text, status = str(error), http_status(error)
     is_page = "not in a valid JSON format" in text or type(error).__name__ == "JSONDecodeError"
     answered_by_mlflow = type(error).__name__ == "RestException"
@@ -208,7 +208,7 @@ def _rejected_by_server(uri: str, error: BaseException, experiment: str | None) 
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and its causes; MLflow wraps the errors of its database."""
+    """Yield an error and its causes, because MLflow wraps database errors."""
     seen: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in seen:

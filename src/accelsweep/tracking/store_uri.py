@@ -1,4 +1,4 @@
-"""Which MLflow store a sweep is copied to, and where its artifacts go; known without importing mlflow."""
+"""Determines the MLflow store of a sweep, and the location of its artifacts, without importing mlflow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.redaction import credentials_of, masked
 
 ARTIFACTS = "mlartifacts"
-"""The folder of all artifacts, in the working directory, for stores that are databases."""
+"""The folder for all artifacts, in the working directory, if the store is a database."""
 
 _SQLITE = "sqlite:///"
 
@@ -35,10 +35,10 @@ def resolve_uri(home: Path, tracking_uri: str | None) -> str:
 
 
 def sqlite_uri(path: Path, query: Mapping[str, Any] | None = None) -> str:
-    """Return the URI of a SQLite store in a file of any name; `query` holds options for the driver.
+    """Return the URI of a SQLite store in a file with any name; `query` has options for the driver.
 
-    SQLAlchemy reads a path only up to the first question mark, so a path with one is given as a `file:` URI. Its
-    slashes are quoted too, because MLflow creates whatever precedes the last slash as a folder.
+    SQLAlchemy reads a path only up to the first question mark, so a path that contains one is given as a `file:` URI.
+    Its slashes are quoted as well, because MLflow creates whatever precedes the last slash as a folder.
     """
     if "?" not in str(path) and not query:
         return f"{_SQLITE}{path}"  # same result as below, without the slow import of SQLAlchemy
@@ -63,13 +63,13 @@ def is_server(uri: str) -> bool:
 
 
 def without_login(uri: str) -> str:
-    """Return a server's address without user and password, to open in a browser, which asks for them itself."""
+    """Return a server's address without user and password, for a browser, which prompts for them itself."""
     parts = urlsplit(uri)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
 
 
 def artifact_location(folder: SweepFolder, uri: str) -> str | None:
-    """Return the URI of the sweep's artifacts, `HOME/mlartifacts/NAME`, or None where a server decides."""
+    """Return the URI of the sweep's artifacts, `HOME/mlartifacts/NAME`, or None if a server decides."""
     if not uri.startswith(("sqlite:", "postgresql", "mysql", "mssql")):
         return None
     return (folder.home.resolve() / ARTIFACTS / folder.name).as_uri()
@@ -78,7 +78,7 @@ def artifact_location(folder: SweepFolder, uri: str) -> str | None:
 def require_file_locks(uri: str) -> None:
     """Raise InputError if a SQLite file would have to be created on a file system without locks.
 
-    SQLite itself would only report that the database is locked, again and again.
+    SQLite itself would only report repeatedly that the database is locked.
     """
     path = sqlite_path(uri)
     if path is None or path.exists() or not missing_capabilities(path.parent, Capability.locks):
@@ -90,7 +90,7 @@ def require_file_locks(uri: str) -> None:
 
 
 def _check_login(uri: str) -> None:
-    """Raise InputError for a password with unquoted delimiters: its rest would be shown in the errors of a parser."""
+    """Raise InputError for a password with unquoted delimiters, part of which would appear in parser errors."""
     login = credentials_of(uri) or ""
     if any(sign in login for sign in ("/?#" if is_server(uri) else "@")):
         raise InputError(
@@ -101,7 +101,7 @@ def _check_login(uri: str) -> None:
 
 
 def _split_sqlite(uri: str) -> tuple[str, Mapping[str, Any]]:
-    """Return the database and the options of a SQLite URI. Raises InputError for malformed options."""
+    """Split a SQLite URI into database and options. Raises InputError for malformed options."""
     path, mark, options = uri.removeprefix(_SQLITE).partition("?")
     if not mark:
         return path, {}
@@ -109,7 +109,7 @@ def _split_sqlite(uri: str) -> tuple[str, Mapping[str, Any]]:
         if "=" not in option:
             raise InputError(
                 f"MLflow's address {uri} has a '?' that must be followed by options such as timeout=5, and {option!r} "
-                f"is none. If it is part of the path, write {sqlite_uri(Path(f'{path}?{options}'))}"
+                f"is not an option. If it is part of the path, write {sqlite_uri(Path(f'{path}?{options}'))}"
             )
     import sqlalchemy
 

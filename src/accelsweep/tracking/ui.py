@@ -1,4 +1,4 @@
-"""MLflow's UI on a folder's results: a server on loopback that leaves no process behind, and the user's browser."""
+"""MLflow's UI for a folder's results: a loopback server that leaves no processes behind, and the user's browser."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OTHER_SERVER_OPTIONS = re.compile(
     r"MLFLOW_(HOST|PORT|WORKERS|STATIC_PREFIX|ARTIFACTS_ONLY|SERVE_ARTIFACTS|DEFAULT_ARTIFACT_ROOT|EXPOSE_PROMETHEUS"
     r"|GUNICORN_OPTS|UVICORN_OPTS|APP_NAME|REGISTRY_STORE_URI|READ_REPLICA_BACKEND_STORE_URI|SERVER_\w+)"
 )
-"""Variables that `mlflow server` reads its options from; set for a group's server, they would move or close ours."""
+"""Variables from which `mlflow server` reads options; those set for a shared server would redirect or close ours."""
 
 
 def serve_ui(
@@ -56,9 +56,9 @@ def serve_ui(
 ) -> int:
     """Serve the UI on 127.0.0.1 until Ctrl-C or SIGTERM, and return the exit code. Main thread only.
 
-    Without a `port`, it is MLflow's default of 5000 or, if that is taken, any free one. If the store is a tracking
-    server, no server is started. The published sweeps are listed with links, and the latest one is opened in the
-    `browser`; None opens it on a desktop only. Raises InputError if the given port is taken.
+    The default `port` is MLflow's, 5000, or, if that is taken, any free port. If the store is a tracking server, no
+    server is started. The published sweeps are listed with links, and the newest one is opened in the `browser`; None
+    opens it on a desktop only. Raises InputError if the given port is taken.
     """
     uri = resolve_uri(home, tracking_uri)
     if is_server(uri):
@@ -102,7 +102,7 @@ def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
 def open_in_browser(address: str, requested: bool | None, echo: Echo) -> None:
     """Open `address` in the user's browser; if `requested` is None, only from a terminal on a desktop, or with BROWSER.
 
-    `echo` gets a line if a browser was requested and there is none.
+    `echo` is called with a message if a browser was requested and there is none.
     """
     if requested is False or (requested is None and not _is_desktop()):
         return
@@ -134,14 +134,14 @@ class Server:
         self._log = log
 
     def last_lines(self) -> str:
-        """Return the end of the server's output."""
+        """Return the last lines of the server's output."""
         return "\n".join(tail_lines(self._log, 12))
 
     def wait_until_ready(self) -> None:
-        """Return as soon as the server answers. Raises AccelsweepError if it ends instead or takes too long.
+        """Wait until the server answers. Raises AccelsweepError if it exits or takes too long.
 
-        Another server may take the port before ours does. Its answers do not count, and PortTaken is raised as soon as
-        ours has ended.
+        Another server may take the port before ours does. Its answers are ignored, and PortTaken is raised as soon as
+        ours has exited.
         """
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
@@ -170,10 +170,10 @@ class Server:
 
 @contextlib.contextmanager
 def running_server(home: Path, uri: str, port: int | None = None) -> Iterator[Server]:
-    """Run MLflow's server on the store at `uri`: wait until it answers, and end it with all its processes at exit.
+    """Run MLflow's server on the store at `uri`: wait until it answers, and on exit end all of its processes.
 
-    The URI is passed in the environment, where process lists do not show it. The server has a session of its own, so
-    that Ctrl-C reaches only this process; it ends with this process if that is killed.
+    The URI is passed in the environment, which process lists do not show. The server has its own session, so that
+    Ctrl-C reaches only this process; if this process is killed, the server ends as well.
     """
     with tempfile.TemporaryFile() as log:
         try:
@@ -229,7 +229,7 @@ def _start(home: Path, uri: str, port: int, log: IO[bytes]) -> Server:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End the server and all its processes: with SIGTERM first, then with SIGKILL."""
+    """End the server and all its processes, first with SIGTERM, then with SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)

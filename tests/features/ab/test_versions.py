@@ -102,7 +102,7 @@ def test_a_machine_without_git_says_so(home: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_two_names_of_one_commit_leave_nothing_to_compare(home: Path) -> None:
-    assert "main and HEAD are one commit" in why_refused(home, "main", "HEAD")
+    assert "main and HEAD are the same commit" in why_refused(home, "main", "HEAD")
 
 
 def test_one_version_is_not_enough(home: Path) -> None:

@@ -63,12 +63,12 @@ def test_the_answer_as_json_is_one_object(counted: SweepFolder, capsys: pytest.C
         ({"samples": -1}, "--samples -1 must be a number above 0"),
         ({"budget": -5}, "--budget -5 must be a number above 0"),
         ({"batch": 0}, "--batch 0 must be a number above 0"),
-        ({"deadline": "0h"}, "--deadline '0h' is no time above 0: write 90m, 24h, 3d or 2w"),
-        ({"deadline": "soon"}, "--deadline 'soon' is no time above 0"),
-        ({"deadline": "-3h"}, "--deadline '-3h' is no time above 0"),
+        ({"deadline": "0h"}, "--deadline '0h' is not a time above 0: write 90m, 24h, 3d or 2w"),
+        ({"deadline": "soon"}, "--deadline 'soon' is not a time above 0"),
+        ({"deadline": "-3h"}, "--deadline '-3h' is not a time above 0"),
         ({"prices": "clout"}, r"no prices 'clout' \(did you mean 'cloud'\?\)"),
         ({"onto": "l44"}, r"no board 'l44' \(did you mean 'l4'\?\)"),
-        ({"samples": None}, "does not know the size of its data set: give --samples"),
+        ({"samples": None}, "has no record of its data set's size: give --samples"),
     ],
 )
 def test_a_wrong_question_is_refused_with_a_sentence(

@@ -141,7 +141,7 @@ def test_a_deadline_that_the_choice_does_not_surely_keep_names_another() -> None
     answer = advise_on([projection("slow", 10.0, 5.0), projection("fast", 2.0, 9.0)], TERMS)
     assert answer.offers[answer.choice or 0].name == "slow"
     assert "With a deadline under 15 h: 1 x fast (projected)." in answer.changes
-    assert "With a budget under 7.5 USD: nothing that has a price is sure to keep to it." in answer.changes
+    assert "With a budget under 7.5 USD: nothing that has a price is certain to meet it." in answer.changes
 
 
 def test_a_wider_bound_names_what_becomes_possible() -> None:
@@ -168,7 +168,7 @@ def test_a_bound_that_cuts_an_interval_is_kept_to_perhaps() -> None:
     answer = advise_on([projection("only", 20.0, 5.0)], TERMS)
     assert answer.tier is None
     assert answer.choice is None
-    assert answer.headline.startswith("Nothing is sure to keep to the bounds. Perhaps 1 x only (projected)")
+    assert answer.headline.startswith("Nothing is certain to meet the bounds. Possibly 1 x only (projected)")
 
 
 @pytest.mark.parametrize(

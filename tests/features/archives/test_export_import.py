@@ -134,7 +134,7 @@ def test_what_is_written_first_stands_first_for_snakemake(archive, tmp_path):
 def test_a_name_that_is_taken_changes_nothing(archive, tmp_path, taken):
     (tmp_path / taken).parent.mkdir(parents=True)
     (tmp_path / taken).write_text("mine")
-    with pytest.raises(InputError, match="is there already: bring the archive in under another name with --name"):
+    with pytest.raises(InputError, match="already exists: import the archive under another name with --name"):
         import_archive(tmp_path, archive, None)
     assert files_below(tmp_path) == {taken: b"mine"}
 
@@ -142,9 +142,9 @@ def test_a_name_that_is_taken_changes_nothing(archive, tmp_path, taken):
 def test_an_export_replaces_no_file(exported, tmp_path):
     folder, archive = exported
     for taken in (archive, tmp_path):
-        with pytest.raises(InputError, match="is there already: remove it, or name another file with --to"):
+        with pytest.raises(InputError, match="already exists: remove it, or name another file with --to"):
             export_sweep(folder.home, "example", taken)
-    with pytest.raises(InputError, match="is no folder"):
+    with pytest.raises(InputError, match="is not a folder"):
         export_sweep(folder.home, "example", tmp_path / "nowhere" / "x.zip")
 
 
@@ -339,26 +339,26 @@ def _name_that_leaves_the_folder(path, target):
 
 HARMFUL = {
     _truncated: "its end is missing",
-    _flipped: "cannot be unpacked|does not match|no whole ZIP file",
-    _text: "no ZIP file",
-    _empty: "no ZIP file",
+    _flipped: "cannot be unpacked|does not match|not a complete ZIP file",
+    _text: "not a ZIP file",
+    _empty: "not a ZIP file",
     _foreign: "does not begin with archive.json: accelsweep did not write it",
-    _above: "it lists '../../evil.txt', which is no file of a sweep",
+    _above: "it lists '../../evil.txt', which is not a file of a sweep",
     _root: "it lists '/etc/evil'",
     _of_no_sweep: "it lists 'sweep/evil.py'",
     _above_a_run: "it lists 'sweep/runs/../record.json'",
-    _unlisted: r"does not hold the files that archive.json lists: see '../evil.txt'",
-    _missing: "does not hold the files that archive.json lists: see 'reports/example/",
-    _twice: "does not hold the files",
+    _unlisted: r"does not contain the files that archive.json lists: see '../evil.txt'",
+    _missing: "does not contain the files that archive.json lists: see 'reports/example/",
+    _twice: "does not contain the files",
     _link: "is a folder, a link or a device",
     _device: "is a folder, a link or a device",
     _other_checksum: "does not match its checksum",
     _broken_seal: "do not match their checksum|do not match its checksum",
     _record_of_another_run: "it is the record of another run",
-    _record_of_no_time: "'yesterday' is no time in ISO 8601",
-    _block_of_another_name: "it is of another block",
+    _record_of_no_time: "'yesterday' is not an ISO 8601 time",
+    _block_of_another_name: "it belongs to another block",
     _plan_that_leaves_the_folder: "the plan contains the name '../../../victim-r0'",
-    _no_plan: "it holds no sweeps/example/manifest.json",
+    _no_plan: "it has no sweeps/example/manifest.json",
     _name_that_leaves_the_folder: "name",
 }
 
@@ -379,7 +379,7 @@ def test_a_damaged_or_foreign_archive_is_refused_and_changes_nothing(archive, tm
 def test_an_archive_above_a_limit_is_refused_before_anything_is_unpacked(archive, tmp_path, monkeypatch, limit):
     monkeypatch.setattr(check, limit, 10)
     monkeypatch.setattr(zipfile.ZipFile, "open", None)
-    with pytest.raises(RefusedArchive, match=r"larger than|it holds \d+ files, and the most is 10"):
+    with pytest.raises(RefusedArchive, match=r"larger than|it has \d+ files, but the limit is 10"):
         import_archive(tmp_path, archive, None)
     assert list(tmp_path.iterdir()) == []
 

@@ -64,7 +64,7 @@ def test_the_plan_knows_of_each_class_what_it_can_do(target, library):
 
 def test_what_names_no_device_is_for_the_cpu_only():
     model = {"_target_": "accelsweep.features.boosting.boosters.HistGradientBoosting"}
-    with pytest.raises(Unsupported, match="names no argument `device`, so it computes on the CPU"):
+    with pytest.raises(Unsupported, match="has no argument `device`, so it computes on the CPU"):
         build_booster(config_with(model=model), **{**GIVEN, "device": "cuda:0"})
     with pytest.raises(Unsupported, match="scikit-learn bins the rows in each fit"):
         build_booster(config_with(model={**model, "prepare": "apart"}), **GIVEN)
@@ -78,7 +78,7 @@ def test_rows_are_weighed_before_they_are_made():
     twice = 2 * 4 * 20 * 6000
     assert rows().classes == 2
     sets_of(MadeRows(rows=4000, held_out=2000, batch_size=1), FreeMemory(twice, "RLIMIT_DATA"))
-    with pytest.raises(MemoryError, match=r"0.00096 GB are left to a rank .RLIMIT_DATA.: lower data.rows"):
+    with pytest.raises(MemoryError, match=r"0.00096 GB are free per rank .RLIMIT_DATA.: lower data.rows"):
         sets_of(MadeRows(rows=4000, held_out=2000, batch_size=1), FreeMemory(twice - 1, "RLIMIT_DATA"))
 
 

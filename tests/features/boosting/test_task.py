@@ -86,7 +86,7 @@ def test_scores_that_are_no_numbers_leave_a_reason_and_an_error_of_the_library_i
 def test_what_is_no_library_of_trees_is_told_what_it_lacks(run, tmp_path):
     result = run(**{**BOOSTED, "model": own_trees(tmp_path, count=None)})
     assert result.outcome is Outcome.unsupported
-    assert "model._target_=own_trees_count.Trees has no count: take model=xgboost" in result.reason
+    assert "model._target_=own_trees_count.Trees has no count: use model=xgboost" in result.reason
 
 
 def test_rows_that_do_not_fit_are_out_of_memory_before_they_are_made(run):

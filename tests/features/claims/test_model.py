@@ -54,7 +54,7 @@ def test_a_claim_is_stored_in_the_manifest_and_changes_no_setting(home, own_conf
         ("3", "metric: ''", ["report.claims.0.figures.0.metric"]),
         ("3", "metric: a + b", ["report.claims.0.figures.0.metric='a + b'", "joined by * and /"]),
         ("3", "metric: a / 0", ["report.claims.0.figures.0.metric='a / 0'"]),
-        ("3", "metric: outcome.exploded", ["report.claims.0.figures.0", "is no outcome; there are: measured"]),
+        ("3", "metric: outcome.exploded", ["report.claims.0.figures.0", "is not an outcome; there are: measured"]),
         ("3", "metric: outcome.diverged", ["report.claims.0.figures.0", "takes no `against`"]),
         ("3", "unit: s", ["report.claims.0.figures.0", "a ratio has `against` and no `unit`"]),
     ],

@@ -24,7 +24,7 @@ def test_the_teacher_has_no_parameters_in_the_students_module():
 
 def test_invalid_arguments_are_refused_with_the_key_to_change():
     pair = {"teacher": TimedNetwork(0.0), "student": TimedNetwork(0.0)}
-    with pytest.raises(InputError, match=r"model\.teacher_device=gpu is no device: use cpu, cuda or cuda:1"):
+    with pytest.raises(InputError, match=r"model\.teacher_device=gpu is not a device: use cpu, cuda or cuda:1"):
         Distillation(**pair, teacher_device="gpu")
     with pytest.raises(Unsupported, match=r"model\.teacher_device=cuda:99: this run has no such device"):
         Distillation(**pair, teacher_device="cuda:99")

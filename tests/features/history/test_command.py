@@ -75,7 +75,7 @@ def test_a_folder_of_archives_has_the_history_of_their_sweeps(home, tmp_path, ca
 
     whole = (archives / "n0.zip").read_bytes()
     (archives / "n0.zip").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match=r"n0\.zip is no archive that can be used: .* Nothing was written"):
+    with pytest.raises(InputError, match=r"n0\.zip is not a usable archive: .* Nothing was written"):
         show_history(tmp_path, [str(archives)])
     assert not (tmp_path / "reports").exists()
 
@@ -86,7 +86,7 @@ def test_a_folder_of_archives_has_the_history_of_their_sweeps(home, tmp_path, ca
         (["n0", "n00"], r"no sweep, archive or folder 'n00' \(did you mean 'n\d'\?\); there are: n0, n1"),
         (["n0"], "7 settings with one point each, so there is no history: name more sweeps"),
         (["conf"], r"conf holds no archive \(\*\.zip\): make them with `accelsweep export"),
-        (["toy.py"], r"toy\.py is no archive that can be used"),
+        (["toy.py"], r"toy\.py is not a usable archive"),
     ],
 )
 def test_wrong_input_is_told_in_a_sentence_and_nothing_is_written(home, words, why):

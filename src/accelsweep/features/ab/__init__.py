@@ -1,4 +1,4 @@
-"""`accelsweep ab`: compare versions of the sources, or environments, as one more axis."""
+"""`accelsweep ab`: compare versions of the sources, or environments, as an additional axis."""
 
 from accelsweep.registry import Command, Feature
 

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 class VersionsRequest(Extension):
     """The versions to compare, baseline first: commits by `names`, or the environments of `pythons`; and the gate.
 
-    `pins` are the commits that `names` pointed to when the sweep was first planned. The trees of a `preview` are
-    removed after planning.
+    `pins` are the commits that `names` pointed to when the sweep was first planned. With `preview`, trees are removed
+    after planning.
     """
 
     command: Literal["ab"] = "ab"
@@ -64,13 +64,13 @@ class VersionsRequest(Extension):
         return parse_gate(self.fail_if) if self.fail_if is not None else None
 
     def resolved(self, home: Path, request: Request) -> Request:
-        """Return the request with the sweep's name; with `--until-decided` the gate sets the threshold, too."""
+        """Return the request with the sweep's name; with `--until-decided`, the gate also sets the threshold."""
         from accelsweep.planning.checked_grid import comparison_name
 
         gate, overrides = self.gate, request.overrides
         has_threshold = any(word.lstrip("+").partition("=")[0] == "analysis.threshold" for word in overrides)
         if gate is not None and request.until_decided and not has_threshold:
-            # With another threshold than the gate's, more blocks would be spent on the wrong question.
+            # With a threshold other than the gate's, more blocks would be spent on the wrong question.
             request = replace(request, overrides=(*overrides, f"analysis.threshold={gate.threshold:g}"))
         return replace(request, name=request.name or comparison_name(home, request.overrides))
 
@@ -89,7 +89,7 @@ class VersionsRequest(Extension):
             return make(versioned=versioned_grid(folder, trees, request.overrides))
 
     def run(self, home: Path, request: Request) -> int:
-        """Measure the versions and print the gate's result; return the exit code."""
+        """Measure the versions, print the gate's result, and return the exit code."""
         code, comparison = measure_versions(home, request)
         if comparison is not None and comparison.gate_message is not None:
             say(comparison.gate_message)
@@ -98,7 +98,7 @@ class VersionsRequest(Extension):
 
 @dataclass(frozen=True)
 class VersionComparison:
-    """The findings on versions. With a gate, `gate_results` has its result for each setting, `state` the worst."""
+    """The findings on versions. With a gate, `gate_results` has the result for each setting, `state` the worst one."""
 
     findings: Findings
     manifest: Manifest
@@ -115,9 +115,9 @@ class VersionComparison:
 
 
 def measure_versions(home: Path, request: Request) -> tuple[int, VersionComparison | None]:
-    """Measure the versions and write the report; return the exit code and the comparison, None without findings.
+    """Measure the versions and write the report; return the exit code and the comparison, None if it has no findings.
 
-    With `fail_if` the exit code is 3 for a supported regression, 1 if a setting could not be judged, and 0 otherwise.
+    With `fail_if`, the exit code is 3 for a supported regression, 1 if a setting could not be judged, and 0 otherwise.
     """
     from accelsweep.analysis.compare_sweeps import gate_findings, worst
 
@@ -284,7 +284,7 @@ def ab(
 # `--format github`: https://docs.github.com/actions/reference/workflow-commands-for-github-actions
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
-"""Set by the runner to the file for a step's Markdown summary."""
+"""The runner sets this variable to the path of the file for a step's Markdown summary."""
 
 _LEVELS: Mapping[str | None, str] = {"regression": "error", "not measured": "warning"}
 
@@ -305,7 +305,7 @@ def annotate(answer: AbAnswer) -> None:
 
 
 def annotation(row: VersionedSetting, fail_if: str | None) -> str:
-    """Return a workflow command: an error for a regression, a warning for what could not be judged, else a notice."""
+    """Return a workflow command: an error for a regression, a warning if it could not be judged, else a notice."""
     level = _LEVELS.get(row.gate, "notice")
     gate = f" ({row.gate}: {fail_if})" if row.gate is not None else ""
     ratio = f"{ratio_text(row.ratio)}, " if row.ratio else ""

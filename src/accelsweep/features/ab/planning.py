@@ -32,10 +32,10 @@ from accelsweep.run_config import VERSION
 
 
 def versioned_grid(folder: SweepFolder, trees: Sequence[Tree], overrides: Sequence[str]) -> VersionedGrid:
-    """Return the settings of all versions, those of one setting next to each other, the first version first.
+    """Return the settings of all versions: all versions of a setting are adjacent, the first version first.
 
-    Options of the whole sweep come from the last version, which is the one under test. Raises InputError for an error
-    in any version, and if none of the measured modules comes from a version.
+    Sweep-wide options come from the last version, which is under test. Raises InputError for an error in any version,
+    and if none of the measured modules comes from a version.
     """
     grids = [(tree.version, _version_grid(folder, tree, overrides)) for tree in trees]
     if len({canonical_json(grid.axes) for _, grid in grids}) > 1:
@@ -110,7 +110,7 @@ def _config_differences(grids: Sequence[tuple[Version, CheckedGrid]]) -> list[st
 
 
 def _differing_keys(first: CheckedGrid, other: CheckedGrid) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the keys whose values differ between two versions of a setting, with both values."""
+    """Yield the keys that differ between two versions of a setting, with both values."""
     others = {axes_without_version(setting.axes): setting.config.raw for setting in other.settings.values()}
     for setting in first.settings.values():
         configs = (setting.config.raw, others.get(axes_without_version(setting.axes)))
@@ -140,7 +140,7 @@ def _packages_in_tree(measured: Sequence[str], path: ImportPath, tree: Tree, fol
             )
     if not in_tree:
         raise InputError(
-            f"nothing that is measured lies in the repository {tree.checkout}, so all versions would be equal: "
+            f"nothing that is measured lies in the repository {tree.checkout}, so all versions would be identical: "
             f"{', '.join(sorted(set(measured)))} {'is' if len(set(measured)) == 1 else 'are'} installed elsewhere"
         )
     return in_tree

@@ -13,7 +13,7 @@ from accelsweep.records.plan import Manifest
 from accelsweep.run_config import VERSION
 
 _MAX_LABEL_WORDS = 4
-"""Words of the setting in the headline; the table has the full label."""
+"""Maximum words from a setting's label in the headline; the table has the full label."""
 
 _DECIDED = (*LESS, *MORE, Verdict.same)
 
@@ -28,7 +28,7 @@ _ORDER = (
 
 
 def about_versions(situation: Situation, more: int) -> Recommendation | None:
-    """Return the recommendation: slower settings first, the slowest at the top. None if no versions are compared.
+    """Return the recommendation, slowest settings first; None if no versions are compared.
 
     `more` is the number of blocks that would settle the open comparisons.
     """
@@ -60,7 +60,7 @@ def about_versions(situation: Situation, more: int) -> Recommendation | None:
 
 
 def _comparison_text(setting: SettingFinding, first: str) -> str:
-    """Return one comparison, such as `HEAD is 3.0 % slower at batch 256 [-4.1, -1.9]`."""
+    """Return a comparison, such as `HEAD is 3.0 % slower at batch 256 [-4.1, -1.9]`."""
     name, label = setting.axes[VERSION], _label(setting)
     if setting.ratio is None:
         missing = "was not measured" if setting.verdict is Verdict.not_measured else "cannot be compared"
@@ -77,7 +77,7 @@ def _comparison_text(setting: SettingFinding, first: str) -> str:
 
 
 def _label(setting: SettingFinding) -> str:
-    """Return for example ` at batch 256`, or nothing if the versions are the only axis."""
+    """Return for example ` at batch 256`, or an empty string if the versions are the only axis."""
     parts = list(axis_descriptions(without_version(setting.axes)))
     while len(parts) > 1 and len(" ".join(parts).split()) > _MAX_LABEL_WORDS:
         parts.pop(0)
@@ -92,7 +92,7 @@ def _certainty(compared: Sequence[SettingFinding]) -> Certainty:
 
 
 def _rerun_command(manifest: Manifest, compared: Sequence[SettingFinding]) -> str | None:
-    """Return the command that measures disturbed or missing settings again, None if there are none."""
+    """Return the command that remeasures disturbed or missing settings, None if there are none."""
     command = sweep_command(manifest)
     if any(setting.verdict is Verdict.disturbed for setting in compared):
         return f"accelsweep retry {manifest.sweep} --outcome disturbed && {command}"

@@ -1,4 +1,4 @@
-"""The user's git repository, through the command `git`. Only its list of worktrees is modified."""
+"""The user's git repository, accessed with the `git` command. Only its list of worktrees is modified."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _common_folder(checkout: Path) -> Path:
 
 
 def _worktree_lock(common: Path) -> contextlib.AbstractContextManager[None]:
-    """Serialise worktree commands: git itself does not, and `prune` removes an entry that `add` has just begun."""
+    """Serialise worktree commands: git itself does not, and `prune` removes an entry that `add` has just created."""
     return exclusive_lock("worktrees", common)
 
 
@@ -117,7 +117,7 @@ def _add_submodules(checkout: Path, target: Path, common: Path) -> None:
 
 
 def is_unmodified_worktree(version: Version, target: Path) -> bool:
-    """Return whether a worktree still is the commit of `version`, apart from compiled modules."""
+    """Return whether a worktree still matches the commit of `version`, apart from compiled modules."""
     try:
         top, head, *_ = git(target, "rev-parse", "--show-toplevel", "HEAD").split("\n")
         changes = git(target, "status", "--porcelain", "--untracked-files=all", "--", ".", _COMPILED)

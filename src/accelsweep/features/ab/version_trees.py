@@ -1,6 +1,6 @@
 """The source trees below `sweeps/NAME/versions`: created before planning, restored if lost, removed by `clean`.
 
-Trees are read-only and named by their digest, so an existing tree is the right one unless somebody has modified it.
+Trees are read-only and named after their digest, so an existing tree is the right one unless somebody has modified it.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def version_trees(
     *,
     keep: bool = True,
 ) -> Iterator[tuple[Tree, ...]]:
-    """Give the with-block, which plans the sweep, the trees of commits or environments.
+    """Provide the with-block, which plans the sweep, with the trees of commits or environments.
 
-    `pinned` are the commits of `names`, if they were resolved before. Without `keep` new trees are removed afterwards.
+    `pinned` are the commits of `names`, if already resolved. Without `keep`, new trees are removed afterwards.
     """
     if pythons and names:
         raise InputError(f"{names[0]} is a commit and --python an environment: compare either commits or environments")
@@ -55,10 +55,10 @@ def version_trees(
 def create_trees(
     folder: SweepFolder, repository: Repository, versions: Sequence[Version], *, keep: bool = True
 ) -> Iterator[tuple[Tree, ...]]:
-    """Create missing and modified trees, and give all of them to the with-block, which plans the sweep.
+    """Create missing and modified trees, and pass all trees to the with-block, which plans the sweep.
 
     If planning fails and there is no earlier plan, the trees are removed, so that wrong input leaves nothing behind.
-    Without `keep` new trees are removed in any case.
+    Without `keep`, new trees are always removed.
     """
     with _versions_lock(folder):
         missing = [target for version in versions if not (target := folder.version(version.id)).exists()]
@@ -154,7 +154,7 @@ def _make_writable(tree: Path) -> None:
 
 
 def _change_modes(tree: Path, change: Callable[[int], int]) -> None:
-    """Change the modes of a tree and its content, except links; folders first, to make their content accessible."""
+    """Change the modes of a tree and its contents, except links; folders first, to make their contents accessible."""
     if not tree.is_dir() or tree.is_symlink():
         return
     content = (Path(parent, name) for parent, folders, files in os.walk(tree) for name in (*folders, *files))

@@ -1,4 +1,4 @@
-"""What `ab` compares: names to commits, the working tree, or Python environments."""
+"""Resolves what `ab` compares: commits by name, the working tree, or Python environments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.layout import REPORTS_FOLDER, SWEEPS_FOLDER
 
 WORKING_TREE = "."
-"""The name of the working tree as a version: tracked files, and untracked ones that git does not ignore."""
+"""The version name of the working tree: tracked files, and untracked files that git does not ignore."""
 
 _OUTPUT_FOLDERS = (SWEEPS_FOLDER, REPORTS_FOLDER, "mlruns", "mlartifacts", ".snakemake")
 
@@ -42,7 +42,7 @@ def resolve_versions(repository: Repository, names: Sequence[str]) -> tuple[Vers
         version = working_tree_version(repository) if name == WORKING_TREE else repository.version(name)
         if (twin := next((other for other in versions if other.digest == version.digest), None)) is not None:
             raise InputError(
-                f"{twin.name} and {version.name} are one commit ({version.id}), so there is nothing to compare"
+                f"{twin.name} and {version.name} are the same commit ({version.id}), so there is nothing to compare"
             )
         versions.append(version)
     return tuple(versions)
@@ -78,7 +78,8 @@ def working_files(repository: Repository) -> list[Path]:
 def copy_working_tree(repository: Repository, version: Version, target: Path) -> None:
     """Copy the working tree to `target`.
 
-    Raises AccelsweepError if it changed after its digest was taken, and if the disk cannot hold its symbolic links.
+    Raises AccelsweepError if the tree changed after its digest was computed, or if the disk does not support symbolic
+    links.
     """
     partial = target.with_name(f".{target.name}.part")
     shutil.rmtree(partial, ignore_errors=True)
@@ -101,7 +102,7 @@ def copy_working_tree(repository: Repository, version: Version, target: Path) ->
 
 
 def is_unmodified_copy(version: Version, target: Path) -> bool:
-    """Return whether a copy still holds exactly the files of `version`, apart from compiled modules."""
+    """Return whether a copy still consists of exactly the files of `version`, apart from compiled modules."""
     paths = (path for path in target.rglob("*") if path.is_symlink() or path.is_file())
     files = sorted(path.relative_to(target) for path in paths if "__pycache__" not in path.parts)
     return _digest(target, files) == version.digest
@@ -125,7 +126,7 @@ def _digest(top: Path, files: Iterable[Path]) -> str:
 def environments(home: Path, names: Sequence[str]) -> tuple[Tree, ...]:
     """Return the environments of the Python interpreters at these paths as versions.
 
-    Raises InputError for fewer than two, for one that cannot measure, and for two with the same packages.
+    Raises InputError for fewer than two environments, for one that cannot measure, and for two with the same packages.
     """
     if len(names) < 2:
         raise InputError("--python names an environment, and two or more are needed to compare them: give it twice")

@@ -1,4 +1,4 @@
-"""The metrics that come from a cluster's accounting, for the job of a run."""
+"""The metrics of a run's job from the cluster's accounting."""
 
 from __future__ import annotations
 

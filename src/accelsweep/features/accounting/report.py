@@ -1,4 +1,4 @@
-"""The report's table of Slurm jobs: queue time, run time, energy, and time to a result with and without the queue."""
+"""The report's table of Slurm jobs: queue time, run time, energy, and time to result with and without the queue."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _CAPTION = (
 
 
 def tables(findings: Findings) -> list[ReportTable]:
-    """Return the table of jobs, where the queue time of some setting is known."""
+    """Return the table of jobs, if the queue time of any setting is known."""
     return [jobs_table(findings)] if any(_median(setting, QUEUE) is not None for setting in findings.settings) else []
 
 
 def jobs_table(findings: Findings) -> ReportTable:
-    """Return a row for each setting with known jobs, the earliest result including the queue first."""
+    """Return a row for each setting with known jobs, sorted by time to result including the queue."""
     settings = [setting for setting in findings.settings if QUEUE in setting.metrics]
     settings.sort(key=lambda setting: (_median(setting, QUEUED_RESULT) is None, _median(setting, QUEUED_RESULT)))
     return ReportTable(
@@ -57,19 +57,19 @@ def jobs_table(findings: Findings) -> ReportTable:
 
 
 def last_lines(findings: Findings) -> list[str]:
-    """Return a line with the longest queue time, where it is known."""
+    """Return a line with the longest queue time, if known."""
     waits = [setting.metrics[QUEUE].maximum for setting in findings.settings if QUEUE in setting.metrics]
     longest = max((wait for wait in waits if wait is not None), default=None)
     return [] if longest is None else [f"the jobs waited for up to {_duration(longest)} in the queue"]
 
 
 def _duration(seconds: float) -> str:
-    """Return `42 s`, and from 5 minutes on `6:30:00`."""
+    """Return a duration as `42 s`, or from 5 minutes on as `6:30:00`."""
     return fmt.number(seconds, "s") if seconds < 300 else format_duration(seconds)
 
 
 def _queue_sentence(settings: Sequence[SettingFinding]) -> str:
-    """Return a sentence if another setting is first without the queue, else nothing."""
+    """Return a sentence if a different setting is first without the queue, else an empty string."""
     known = [setting for setting in settings if _median(setting, QUEUED_RESULT) is not None]
     if not known:
         return ""

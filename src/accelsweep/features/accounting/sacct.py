@@ -1,8 +1,8 @@
 """Queue time, run time and energy of a sweep's jobs, from Slurm's accounting.
 
-`python -m accelsweep.features.accounting.sacct sweeps/NAME` asks sacct when the blocks are done; each report asks again
-while something is missing. The answers are stored in `sweeps/NAME/accounting.json`, because clusters purge old jobs. A
-failure is stored there as a reason and stops neither analysis nor report.
+`python -m accelsweep.features.accounting.sacct sweeps/NAME` queries sacct when the blocks are done; each report queries
+it again while anything is missing. The results are stored in `sweeps/NAME/accounting.json`, because clusters purge old
+jobs. A failure is stored there as a reason and stops neither analysis nor report.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def job_of(environment: Mapping[str, Mapping[str, Any]]) -> str | None:
 
 
 class JobAccount(Frozen):
-    """One job, or the `reason` why nothing is known about it.
+    """A job's account, or the `reason` why nothing is known about the job.
 
-    `state` is Slurm's final state. `submitted_at` is the first submission and `ended_at` the last end, UTC in ISO 8601.
-    A requeued job has several `starts`, and `queue_seconds` and `elapsed_seconds` are sums. `energy_joules` covers all
-    nodes and starts, or is None with an `energy_reason`.
+    `state` is Slurm's final state. `submitted_at` is the first submission and `ended_at` the last end, in UTC and ISO
+    8601. A requeued job has several `starts`; `queue_seconds` and `elapsed_seconds` are sums over them. `energy_joules`
+    covers all nodes and starts, or is None with an `energy_reason`.
     """
 
     number: str
@@ -82,13 +82,13 @@ _BATCH_SIZE = 500
 _TIMEOUT_SECONDS = 20.0
 
 _SLURMDBD_SECONDS = 6.0
-"""slurmdbd learns of a job's end from slurmctld within this time."""
+"""slurmctld reports a job's end to slurmdbd within this time."""
 
 _REQUEUED = re.compile(r"REQUEUED|PREEMPTED|NODE_FAIL|RESIZING")
 """States of a start after which the job continues under the same number."""
 
 _INVALID_JOULES = 2.0**63
-"""Larger values are Slurm's 64-bit codes for "unknown", which old versions print, or negative counts."""
+"""Larger values are Slurm's 64-bit codes for "unknown", which old versions print, or negative numbers."""
 
 _NOT_ENDED = "sacct does not know the end of job"
 
@@ -99,7 +99,7 @@ STEPS_ONLY = "Slurm measured the energy of single steps, and of no step that cov
 
 @dataclass
 class Start:
-    """One start of a job in sacct's output; `steps` maps step names to joules."""
+    """A start of a job in sacct's output; `steps` maps step names to joules."""
 
     number: str
     state: str
@@ -119,7 +119,7 @@ def accounting_file(folder: SweepFolder) -> Path:
 
 
 def note_accounts(folder: SweepFolder, *, wait_seconds: float = 0.0) -> None:
-    """Ask sacct about the jobs of a Slurm sweep's records and store the answers.
+    """Query sacct for the jobs in a Slurm sweep's records, and store the results.
 
     `wait_seconds` is how long to wait for the accounts of jobs that have just ended.
     """
@@ -149,7 +149,7 @@ def _stored(folder: SweepFolder) -> dict[str, JobAccount] | None:
 
 
 def accounts(folder: SweepFolder, numbers: Sequence[str]) -> dict[str, JobAccount]:
-    """Return sacct's account of each of these jobs, or the reason why there is none."""
+    """Return sacct's account of each job, or the reason why there is none."""
     starts: dict[str, list[Start]] = {}
     try:
         for first in range(0, len(numbers), _BATCH_SIZE):
@@ -191,7 +191,7 @@ def account(number: str, starts: Sequence[Start]) -> JobAccount:
 def _energy(start: Start) -> float | str:
     """Return the joules of one start, or the reason why they are unknown.
 
-    Slurm's own sum over steps counts a node twice where a step runs inside `batch`. `extern` covers all nodes for the
+    Slurm's own sum over steps counts a node twice if a step runs inside `batch`. `extern` covers all nodes for the
     whole time, and so does `batch` on a single node. 0 means that there is no counter.
     """
     step = "extern" if start.steps.get("extern") else "batch" if start.node_count == 1 else None
@@ -201,7 +201,7 @@ def _energy(start: Start) -> float | str:
 
 
 def _starts(folder: SweepFolder, numbers: Sequence[str]) -> Iterator[Start]:
-    """Yield the starts of these jobs in order. Those of other folders had the number before it was reused."""
+    """Yield the starts of these jobs in order. Starts from other folders are of earlier jobs with a reused number."""
     output = ask(
         *("sacct", "--noheader", "--parsable2", "--duplicates", f"--format={_FIELDS}", f"--jobs={','.join(numbers)}"),
         timeout_seconds=_TIMEOUT_SECONDS,
@@ -211,7 +211,7 @@ def _starts(folder: SweepFolder, numbers: Sequence[str]) -> Iterator[Start]:
 
 
 def read_starts(listing: str) -> list[tuple[Start, str]]:
-    """Return the starts in sacct's output, each with the folder that its job was submitted from."""
+    """Return the starts in sacct's output, each with the folder from which the job was submitted."""
     starts: list[tuple[Start, str]] = []
     for line in listing.splitlines():
         name, state, partition, count, nodes, submit, start, end, elapsed, energy, home = line.split("|", 10)
@@ -245,7 +245,7 @@ _EPOCH = "one pass over the training data at the measured rate"
 
 
 def accounted(folder: SweepFolder, rows: Sequence[RunRow]) -> list[RunRow]:
-    """Return the rows with the metrics of their jobs added, where accounts are stored."""
+    """Return the rows with the metrics of their jobs added, if accounts are stored."""
     jobs = _stored(folder) or {}
     return [
         replace(row, metrics={**row.metrics, **dict(_metrics(row, job))})
@@ -271,7 +271,7 @@ def _metrics(row: RunRow, job: JobAccount) -> Iterator[tuple[str, Metric]]:
 
 
 def _result(row: RunRow) -> Metric | None:
-    """Return the time to the run's result without the queue; None where its task has no such result."""
+    """Return the time to the run's result without the queue; None if the task has no such result."""
     target = row.metrics.get("time_to_target_wall_seconds")
     if target is not None:
         return Metric(target.value, "s", target.reason, _TARGET, "clock")

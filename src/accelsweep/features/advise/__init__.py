@@ -1,4 +1,4 @@
-"""`accelsweep advise`: how much hardware a training takes, and which is the cheapest."""
+"""`accelsweep advise`: how much hardware a training run takes, and which is cheapest."""
 
 from accelsweep.registry import Command, Feature
 
@@ -8,7 +8,7 @@ FEATURE = Feature(
     commands=(
         Command(
             "advise",
-            "Say how much hardware a training takes, and which is the cheapest: measured here, or projected.",
+            "Show how much hardware a training run takes, and which is cheapest: measured here, or projected.",
             "accelsweep.features.advise.command:advise_command",
         ),
     ),

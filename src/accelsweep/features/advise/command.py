@@ -1,4 +1,4 @@
-"""`accelsweep advise`: how much hardware a training takes, and which is the cheapest. It writes nothing."""
+"""`accelsweep advise`: how much hardware a training run takes, and which is cheapest. Writes nothing."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def advise(findings: Findings, prices: Prices, training: Training, terms: Terms)
 
 
 def epoch_samples(findings: Findings) -> float | None:
-    """Return the size of the data set that the projected setting was measured with, or None if it is not known."""
+    """Return the size of the data set with which the projected setting was measured, or None if unknown."""
     found = findings.section(Projections)
     setting = next((one for one in findings.settings if found is not None and one.setting == found.setting), None)
     summary = None if setting is None else setting.metrics.get("epoch_samples")
@@ -63,10 +63,10 @@ def epoch_samples(findings: Findings) -> float | None:
 
 
 def _next(findings: Findings, found: Advice) -> Iterator[str]:
-    """Yield what to measure, or to say, to be sure of the answer."""
+    """Yield what to measure or specify to make the answer certain."""
     choice = None if found.choice is None else found.offers[found.choice]
     if (projections := findings.section(Projections)) is not None and projections.disturbed:
-        yield f"Others used this machine: `accelsweep retry {findings.sweep} --outcome disturbed`, then the same sweep."
+        yield f"The machine was busy: `accelsweep retry {findings.sweep} --outcome disturbed`, then the same sweep."
     for one in found.offers:
         if one.measured and one.hours_measured is not None and one.hours_measured.low is None:
             yield f"The rate on {one.devices} has no interval: repeat it with --add-repeats."
@@ -86,7 +86,7 @@ def _next(findings: Findings, found: Advice) -> Iterator[str]:
 
 
 def _monthly(findings: Findings, prices: Prices) -> Iterator[str]:
-    """Yield the break-evens with this machine, and of renting against buying, each device once."""
+    """Yield the break-even points with this machine, and between renting and buying, once per device."""
     projections = findings.section(Projections)
     devices = projections.devices if projections is not None else ()
     yield from dict.fromkeys(line for device in devices if device.form == devices[0].form for line in device.monthly)
@@ -111,13 +111,13 @@ def _assumed(findings: Findings, training: Training, offers: tuple[Offer, ...]) 
 
 
 class AdviseAnswer(Advice, Answer):
-    """`accelsweep advise NAME --json`: hardware for one training, ranked. Projection numbers have keys of their own."""
+    """`accelsweep advise NAME --json`: ranked hardware for a training run. Projected numbers have separate keys."""
 
     kind: ClassVar[str] = "advise"
 
     sweep: str = Field(description="the sweep's name")
-    epochs: float = Field(description="passes over the data that were asked for")
-    samples: float = Field(description="samples of one of them")
+    epochs: float = Field(description="the requested passes over the data")
+    samples: float = Field(description="the samples per pass")
     deadline_hours: float | None = Field(description="the deadline in hours")
     budget_usd: float | None = Field(description="the budget in USD")
 
@@ -125,12 +125,12 @@ class AdviseAnswer(Advice, Answer):
 HOURS = {"m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}
 
 MAX_PROJECTIONS = 10
-"""So many projections are printed; `--json` has all."""
+"""The number of projections to print; `--json` has all."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """The options of the command line; None is not given."""
+    """The command-line options; None if not given."""
 
     epochs: float
     samples: float | None = None
@@ -175,12 +175,12 @@ def _hours(deadline: str | None) -> float | None:
         return None
     hours = parse_duration(deadline, HOURS)
     if not hours:
-        raise InputError(f"--deadline {deadline!r} is no time above 0: write 90m, 24h, 3d or 2w")
+        raise InputError(f"--deadline {deadline!r} is not a time above 0: write 90m, 24h, 3d or 2w")
     return hours
 
 
 def _devices(onto: str | None, prices: Prices) -> tuple[Datasheet, ...]:
-    """Return the devices that were asked for, or those that have a price, or the usual ones."""
+    """Return the requested devices, or those with a price, or the default ones."""
     from accelsweep.devices.datasheets import datasheet, datasheet_of, datasheets
     from accelsweep.features.projection.analysis import DEFAULT_DEVICES
 
@@ -201,7 +201,7 @@ def _findings(home: Path, name: str, onto: Targets) -> Findings:
     runs = read_runs(folder, manifest)
     projected = project_onto(Analysis.of(runs, manifest), onto)
     if projected is None:
-        raise InputError(f"{name} has no measured run of a model, so there is nothing to advise from")
+        raise InputError(f"{name} has no measured run of a model, so there is no basis for advice")
     if projected.reason is not None:
         raise InputError(f"{name}: {projected.reason}")
     return with_projections(analyse(runs, manifest), projected)
@@ -210,7 +210,7 @@ def _findings(home: Path, name: str, onto: Targets) -> Findings:
 def _epoch_samples(findings: Findings) -> float:
     found = epoch_samples(findings)
     if found is None:
-        raise InputError(f"{findings.sweep} does not know the size of its data set: give --samples, those of an epoch")
+        raise InputError(f"{findings.sweep} has no record of its data set's size: give --samples, the number per epoch")
     return found
 
 
@@ -251,7 +251,7 @@ def _row(place: int, one: Offer) -> tuple[str, ...]:
 
 
 def _refused(found: Advice) -> Iterator[str]:
-    """Yield why some hardware has no projection: each reason once, with the devices and their numbers."""
+    """Yield why some hardware has no projection: each reason once, with the devices and their counts."""
     counts: dict[tuple[str, str], list[int]] = {}
     for one in sorted(found.offers, key=lambda offer: offer.count):
         if one.reason is not None:
@@ -267,14 +267,14 @@ def _refused(found: Advice) -> Iterator[str]:
 def advise_command(
     name: SweepName,
     epochs: Annotated[float, typer.Option(help="passes over the data that the training takes")],
-    deadline: Annotated[str | None, typer.Option(help="when it must be done: 90m, 24h, 3d, 2w")] = None,
-    budget: Annotated[float | None, typer.Option(help="what it may cost, in USD")] = None,
-    samples: Annotated[float | None, typer.Option(help="samples of an epoch (default: those of the data set)")] = None,
+    deadline: Annotated[str | None, typer.Option(help="the deadline: 90m, 24h, 3d, 2w")] = None,
+    budget: Annotated[float | None, typer.Option(help="the budget in USD")] = None,
+    samples: Annotated[float | None, typer.Option(help="samples per epoch (default: the size of the data set)")] = None,
     onto: Annotated[
         str | None, typer.Option(help="devices by their keys, e.g. h100-sxm,l4 (default: those with a price)")
     ] = None,
     prices: Annotated[str | None, typer.Option(help="lists of prices, e.g. cloud,bought, or files")] = None,
-    batch: Annotated[int | None, typer.Option(help="samples of a step on each device (default: as measured)")] = None,
+    batch: Annotated[int | None, typer.Option(help="batch size per device (default: as measured)")] = None,
     as_json: AsJson = False,
 ) -> None:
     """`accelsweep advise NAME --epochs N`."""

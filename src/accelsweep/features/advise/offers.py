@@ -1,6 +1,6 @@
-"""Offers: ways to run a whole training, on settings measured here or on devices that the best one is projected onto.
+"""Offers: ways to run a whole training, on settings measured here or on devices the best setting is projected onto.
 
-Hours are samples over a rate. Several devices are projected with the GPU scaling of this sweep, else with published
+Hours are samples over a rate. Several devices are projected with the GPU scaling of this sweep, or else with published
 efficiencies. Nothing is projected onto several machines.
 """
 
@@ -41,7 +41,7 @@ class Tier(StrEnum):
 
 
 class Fit(StrEnum):
-    """Whether an offer meets a bound: with its whole interval, in part, not at all, or unknown."""
+    """Whether an offer meets a bound: with its whole interval, with part of it, not at all, or unknown."""
 
     surely = "surely"
     perhaps = "perhaps"
@@ -50,11 +50,11 @@ class Fit(StrEnum):
 
 
 class Offer(Frozen):
-    """One way to run the whole training, on `count` devices called `name`; `reason` says why it has no numbers.
+    """A way to run the whole training, on `count` devices called `name`; `reason` states why there are no numbers.
 
-    Hours and USD are for the whole training, either measured or projected. `key` is the device in the table of boards.
-    `paid` is how it is paid for, empty without a price, and `outlay_usd` the upfront cost of a purchase. `source` is
-    where the numbers come from, `notes` are caveats.
+    Hours and USD are for the whole training, either measured or projected. `key` identifies the device in the table of
+    boards. `paid` is the way of paying, empty if there is no price, and `outlay_usd` the upfront cost of a purchase.
+    `source` is the origin of the numbers, `notes` are caveats.
     """
 
     tier: Tier
@@ -94,32 +94,30 @@ class Offer(Frozen):
 
 
 class Advice(Frozen):
-    """The least hardware that meets the bounds, the cheapest offer that does, and what both rest on."""
+    """The least hardware that meets the bounds, the cheapest such offer, and the assumptions behind both."""
 
     headline: str = Field(description="the answer in words")
-    tier: Tier | None = Field(default=None, description="the least hardware that surely keeps to the bounds")
+    tier: Tier | None = Field(default=None, description="the least hardware that certainly meets the bounds")
     choice: int | None = Field(
-        default=None, description="the place in `offers` of the cheapest that surely keeps to the bounds, from 0"
+        default=None, description="the index in `offers` of the cheapest that certainly meets the bounds, from 0"
     )
     offers: tuple[Offer, ...] = Field(
         default=(), description="every way to do the training, ranked; all projections are of 90 %"
     )
     changes: tuple[str, ...] = Field(default=(), description="what would change the choice")
-    next_steps: tuple[str, ...] = Field(default=(), description="what to measure to be sure")
+    next_steps: tuple[str, ...] = Field(default=(), description="what to measure to be certain")
     monthly: tuple[str, ...] = Field(
-        default=(), description="from how many hours a month another way to pay is cheaper"
+        default=(), description="the hours per month above which another way to pay is cheaper"
     )
-    assumptions: tuple[str, ...] = Field(default=(), description="what all numbers rest on")
+    assumptions: tuple[str, ...] = Field(default=(), description="the assumptions behind all numbers")
 
 
-NO_CLUSTER = (
-    "no rates of several machines are held here with an interval; measure num_nodes=1,2 on a cluster, then ask again"
-)
+NO_CLUSTER = "no rates of several machines have an interval here; measure num_nodes=1,2 on a cluster, then repeat this"
 
 
 @dataclass(frozen=True)
 class Training:
-    """The training in question: samples in all, over so many epochs."""
+    """The training run: the total number of samples, and the number of epochs."""
 
     samples: float
     epochs: float
@@ -138,7 +136,7 @@ def offers_of(findings: Findings, prices: Prices, training: Training) -> tuple[O
 
 
 def _measured(findings: Findings, projections: Projections, prices: Prices, training: Training) -> Iterator[Offer]:
-    """Yield an offer for each measured tier: the setting that is projected, or else the fastest one."""
+    """Yield an offer for each measured tier: the projected setting, or else the fastest one."""
     best: dict[Tier, tuple[SettingFinding, Estimate]] = {}
     rated = [(setting, rate) for setting in findings.settings if (rate := rate_of(setting)) is not None]
     for setting, rate in sorted(rated, key=lambda pair: (pair[0].setting != projections.setting, -pair[1].value)):
@@ -149,7 +147,7 @@ def _measured(findings: Findings, projections: Projections, prices: Prices, trai
 
 
 def rate_of(setting: SettingFinding) -> Estimate | None:
-    """Return a setting's samples per second, without an interval where settings are compared by another rate."""
+    """Return a setting's samples per second, without an interval if settings are compared by another rate."""
     if setting.rate is not None and setting.rate.unit == "1/s":
         return setting.rate
     summary = setting.metrics.get("samples_per_second")
@@ -190,7 +188,7 @@ def _measured_offer(setting: SettingFinding, rate: Estimate, tier: Tier, prices:
         usd_measured=None if usd is None else _over(rate, training.samples / SECONDS_PER_HOUR * usd, "USD"),
         usd_per_hour=usd,
         paid="" if price is None else f"{usd:.3g} USD/h, by the price of {price[0]}",
-        notes=("others used the machine while it was measured",) if disturbed else (),
+        notes=("there was other load on the machine during the measurement",) if disturbed else (),
         source="measured in this sweep",
     )
 
@@ -228,7 +226,7 @@ def _several(
     prices: Prices,
     training: Training,
 ) -> Offer:
-    """Return the projection onto `count` devices, with the measured efficiency or else a published one."""
+    """Return the projection onto `count` devices, based on the measured efficiency or else a published one."""
     efficiency, reason = measured, None
     if efficiency is None:
         efficiency, reason = published_efficiency(sheet, count), scaling_refusal(device, batch, parameters)
@@ -242,7 +240,7 @@ def _several(
 
 
 def _priced(device: Projection, count: int, rate: Range, source: str, prices: Prices, training: Training) -> Offer:
-    """Return an offer with hours, and with USD where the device has a price."""
+    """Return an offer with hours, and with USD if the device has a price."""
     hours = _range(training.samples / SECONDS_PER_HOUR, rate)
     price, bills = prices.of_names(_board_names(device.device)), bills_of(device.device, prices)
     outlay = bills[0].upfront_usd if bills else None
@@ -271,7 +269,7 @@ def _paid(usd: float, count: int, bills: Sequence[PaymentOption]) -> str:
 
 
 def bills_of(key: str, prices: Prices) -> tuple[PaymentOption, ...]:
-    """Return how a board can be paid for, by the hour first."""
+    """Return the ways to pay for a board, hourly rates first."""
     return prices.payment_options(_board_names(key))
 
 
@@ -286,7 +284,7 @@ def _range(amount: float, rate: Range) -> Range:
 
 
 def _measured_scaling(findings: Findings) -> Mapping[int, Efficiency]:
-    """Return this sweep's weak-scaling efficiency by the number of GPUs."""
+    """Return this sweep's weak-scaling efficiency by number of GPUs."""
     gpus = {setting.setting: tier_of(setting) is Tier.several for setting in findings.settings if setting.effective}
     shares: dict[int, Efficiency] = {}
     for point in findings.scaling:
@@ -301,7 +299,7 @@ def _measured_scaling(findings: Findings) -> Mapping[int, Efficiency]:
 
 @dataclass(frozen=True)
 class Terms:
-    """Deadline in hours and budget in USD; None is no bound."""
+    """Deadline in hours and budget in USD; None if unbounded."""
 
     hours: float | None = None
     usd: float | None = None
@@ -322,13 +320,13 @@ def hours_of(offer: Offer) -> Ends | None:
 
 
 def usd_of(offer: Offer) -> Ends | None:
-    """Return an offer's USD for the whole training, or None without a price."""
+    """Return an offer's USD for the whole training, or None if it has no price."""
     usd = offer.usd_measured or offer.usd_projected
     return None if usd is None else Ends(usd.value, usd.low, usd.high)
 
 
 def fit(span: Ends | None, bound: float | None) -> Fit:
-    """Return whether an interval meets a bound: surely as a whole, perhaps in part."""
+    """Return whether an interval meets a bound: certainly if all of it does, possibly if part of it does."""
     if bound is None:
         return Fit.surely
     if span is None:
@@ -341,7 +339,7 @@ def fit(span: Ends | None, bound: float | None) -> Fit:
 
 
 def judged(offer: Offer, terms: Terms) -> Offer:
-    """Return the offer with its fits. A purchase counts against the budget with its full price."""
+    """Return the offer with its fits. A purchase counts towards the budget at its full price."""
     in_budget = fit(usd_of(offer), terms.usd)
     if terms.usd is not None and offer.outlay_usd is not None and offer.outlay_usd > terms.usd:
         in_budget = Fit.no
@@ -349,12 +347,12 @@ def judged(offer: Offer, terms: Terms) -> Offer:
 
 
 def ranked(offers: Sequence[Offer], terms: Terms) -> tuple[Offer, ...]:
-    """Return the offers sorted by the bounds that they meet, then by cost and number of devices."""
+    """Return the offers sorted by the bounds they meet, then by cost and number of devices."""
     return tuple(sorted((judged(offer, terms) for offer in offers), key=_sort_key))
 
 
 def grade(offer: Offer) -> int:
-    """Return 0 for an offer that surely meets both bounds and fits in memory, 1 for one that may, 2 for the others."""
+    """Return 0 for an offer that certainly meets both bounds and fits in memory, 1 for a possible one, 2 for others."""
     if offer.reason is not None or offer.room is MemoryFit.too_large or Fit.no in (offer.in_time, offer.in_budget):
         return 2
     fits = offer.measured or offer.room is MemoryFit.fits
@@ -362,7 +360,7 @@ def grade(offer: Offer) -> int:
 
 
 def sure_and_priced(offers: Sequence[Offer]) -> Offer | None:
-    """Return the cheapest offer that surely meets both bounds, or None. `offers` are ranked."""
+    """Return the cheapest offer that certainly meets both bounds, or None. `offers` must be ranked."""
     return next((offer for offer in offers if grade(offer) == 0 and usd_of(offer) is not None), None)
 
 
@@ -379,7 +377,7 @@ def named(offer: Offer) -> str:
 
 
 def time_unit(hours: float) -> tuple[float, str]:
-    """Return the factor and unit in which to print so many hours."""
+    """Return the factor and unit for printing this number of hours."""
     return next((scale, unit) for most, scale, unit in _UNITS if hours < most)
 
 

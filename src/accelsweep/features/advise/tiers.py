@@ -1,4 +1,4 @@
-"""Advice on hardware for a whole training: the least that meets the bounds, the cheapest, and what would change that.
+"""Advice on hardware for a whole training: the least that meets the bounds, the cheapest, and what would change both.
 
 A pure function of offers and bounds. Projections are always marked as such.
 """
@@ -28,11 +28,11 @@ from accelsweep.features.projection.model import MemoryFit, shortened
 from accelsweep.significant_digits import interval_digits, significant
 
 MAX_RIVALS = 3
-"""So many alternatives are named whose interval or price would change the choice."""
+"""Maximum alternatives to name whose interval or price would change the choice."""
 
 
 def changes(offers: Sequence[Offer], terms: Terms) -> tuple[str, ...]:
-    """Return what would change the choice among these ranked offers, a sentence each."""
+    """Return what would change the choice among these ranked offers, one sentence each."""
     choice = sure_and_priced(offers)
     found = [*_of_bound(offers, terms, choice, "hours"), *_of_bound(offers, terms, choice, "usd")]
     if choice is not None:
@@ -41,7 +41,7 @@ def changes(offers: Sequence[Offer], terms: Terms) -> tuple[str, ...]:
 
 
 def _of_bound(offers: Sequence[Offer], terms: Terms, choice: Offer | None, which: str) -> Iterator[str]:
-    """Yield what a tighter and a wider deadline, or budget, would change."""
+    """Yield what a tighter or a looser deadline, or budget, would change."""
     bound = terms.hours if which == "hours" else terms.usd
     if bound is None:
         return
@@ -69,7 +69,7 @@ def _choice(offers: Sequence[Offer], terms: Terms, which: str, bound: float) -> 
 
 
 def _of_memory(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
-    """Yield what would be cheaper if only it were known to fit."""
+    """Yield what would be cheaper if it were known to fit in memory."""
     cost = _cost(choice, lambda span: span.value)
     unsure = [one for one in offers if one.room is MemoryFit.unsure and grade(one) == 1]
     cheaper = [one for one in unsure if Fit.perhaps not in (one.in_time, one.in_budget)]
@@ -83,7 +83,7 @@ def _either(names: Iterable[str]) -> str:
 
 
 def _of_ends(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
-    """Yield which end of which interval would make another kind of device the cheapest: one kind errs as a whole."""
+    """Yield the interval ends that would make another kind of device cheapest; errors are shared within a kind."""
     own, rivals = usd_of(choice), _rivals(offers, choice)
     if own is None or own.high is None:
         return
@@ -96,7 +96,7 @@ def _of_ends(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
 
 
 def _of_prices(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
-    """Yield the price at which the next cheapest kind of device would be the choice."""
+    """Yield the price at which the next cheapest kind of device would be chosen."""
     own = usd_of(choice)
     for rival in _rivals(offers, choice)[:1]:
         usd = usd_of(rival)
@@ -106,7 +106,7 @@ def _of_prices(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
 
 
 def _rivals(offers: Sequence[Offer], choice: Offer) -> list[Offer]:
-    """Return the next cheapest other kinds of device that may keep to the bounds and fit, each once."""
+    """Return the next cheapest kinds of device that may meet the bounds and fit in memory, each once."""
     able = [one for one in offers if grade(one) < 2 and one.room is not MemoryFit.unsure and usd_of(one) is not None]
     kinds: dict[str, Offer] = {}
     for one in sorted(able, key=lambda one: _cost(one, lambda span: span.value)):
@@ -122,7 +122,7 @@ def _cost(offer: Offer, end: Callable[[Ends], float | None]) -> float:
 
 
 def _name(offer: Offer | None) -> str:
-    return "nothing that has a price is sure to keep to it" if offer is None else named(offer)
+    return "nothing that has a price is certain to meet it" if offer is None else named(offer)
 
 
 def _amount(value: float, which: str) -> str:
@@ -145,9 +145,9 @@ def advise_on(offers: Sequence[Offer], terms: Terms) -> Advice:
 
 
 def least_tier(offers: Sequence[Offer]) -> Offer | None:
-    """Return the best ranked offer of the least tier that surely keeps to both bounds, or None.
+    """Return the best ranked offer of the least tier that certainly meets both bounds, or None.
 
-    This machine is there already. Where it has no price, its cost is held against no budget.
+    This machine is already available. If it has no price, its cost does not count towards the budget.
     """
     for tier in Tier:
         for one in offers:
@@ -180,12 +180,12 @@ _TIERS = {
 def _perhaps(offers: Sequence[Offer]) -> str:
     maybe = next((one for one in offers if grade(one) == 1), None)
     if maybe is None:
-        return "Nothing that was measured or projected keeps to the bounds."
-    return f"Nothing is sure to keep to the bounds. Perhaps {named(maybe)}, which {in_words(maybe)}."
+        return "Nothing that was measured or projected meets the bounds."
+    return f"Nothing is certain to meet the bounds. Possibly {named(maybe)}, which {in_words(maybe)}."
 
 
 def _at_least(offers: Sequence[Offer], terms: Terms) -> str:
-    """Return how many of the fastest device are needed at the very least: as if none waited for another."""
+    """Return the minimum number of the fastest device that is needed, assuming perfect scaling."""
     single = [one for one in offers if one.tier is Tier.one and hours_of(one) is not None]
     fastest = min(single, key=lambda one: (hours_of(one) or (math.inf,))[0], default=None)
     hours = None if fastest is None else hours_of(fastest)
@@ -203,7 +203,7 @@ def in_words(offer: Offer) -> str:
 
 
 def span_words(offer: Offer, which: str) -> str:
-    """Return the time or the USD with the interval: brackets for what was measured, `about` for what is projected."""
+    """Return the time or the USD with the interval: in brackets if measured, with `about` if projected."""
     projected = offer.hours_projected if which == "hours" else offer.usd_projected
     measured = offer.hours_measured if which == "hours" else offer.usd_measured
     one = projected or measured

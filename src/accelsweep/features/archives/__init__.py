@@ -13,8 +13,7 @@ FEATURE = Feature(
         ),
         Command(
             "import",
-            "Bring an exported sweep, or others' published results, into this folder. All is checked before it is "
-            "written.",
+            "Import an exported sweep, or published results of others, into this folder. Everything is checked first.",
             "accelsweep.features.archives.command:import_",
         ),
     ),

@@ -1,4 +1,4 @@
-"""Validate an untrusted archive completely before anything of it is written or used.
+"""Validates an untrusted archive completely before any of it is written or used.
 
 Nothing is executed, unpickled or followed. Members must be regular files at known paths, with the sizes and checksums
 that the archive lists. Their number and size are limited before they are unpacked.
@@ -50,10 +50,10 @@ from accelsweep.temporary_folders import temporary_folder
 _END = struct.Struct("<4s4H2LH")
 
 _ZIP64_LOCATOR_BYTES = 20
-"""The ZIP64 locator would give other numbers of members; our archives have none."""
+"""A ZIP64 locator could give a different number of members; our archives have none."""
 
 _MAX_DIRECTORY_BYTES = 300
-"""Bytes of the ZIP's central directory per member."""
+"""Maximum bytes per member in the ZIP's central directory."""
 
 _UNREADABLE = (
     zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError,
@@ -66,23 +66,23 @@ class RefusedArchive(InputError):
 
     def __init__(self, path: Path, why: str) -> None:
         """`path` is the archive, `why` the problem."""
-        super().__init__(f"{path} is no archive that can be used: {why}. Nothing was written")
+        super().__init__(f"{path} is not a usable archive: {why}. Nothing was written")
 
 
 @dataclass(frozen=True)
 class CheckedArchive:
-    """An archive with all files checked, open within `checked`."""
+    """An archive with all files checked; it is open within `checked`."""
 
     path: Path
     contents: Contents
     archive: zipfile.ZipFile
 
     def read(self, place: str) -> bytes:
-        """Return the contents of a file. Raises RefusedArchive if it changed since it was checked."""
+        """Return the contents of a file. Raises RefusedArchive if the file has changed since it was checked."""
         return b"".join(_verified(self.path, self.archive, self.contents.member(place), self.contents.files[place]))
 
     def unpack(self, places: list[str], root: Path) -> None:
-        """Write these files of the sweep to a new folder `root`. Raises as `read` does."""
+        """Write these files of the sweep to a new folder `root`. Raises the same errors as `read`."""
         for place in places:
             target = root / place.partition("/")[2]
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ def checked(path: Path) -> Iterator[CheckedArchive]:
         try:
             archive = zipfile.ZipFile(file)
         except _UNREADABLE as error:
-            raise RefusedArchive(path, f"it is no whole ZIP file ({error})") from None
+            raise RefusedArchive(path, f"it is not a complete ZIP file ({error})") from None
         with archive:
             contents = _contents(path, archive)
             _check(path, archive, contents)
@@ -117,19 +117,19 @@ def checked(path: Path) -> Iterator[CheckedArchive]:
 
 
 def _check_end(path: Path, file: BufferedReader) -> None:
-    """Check the size and the end-of-directory record, which has the number of members."""
+    """Check the size and the end-of-directory record, which contains the number of members."""
     size = file.seek(0, 2)
     if size > MAX_ARCHIVE_BYTES:
         raise RefusedArchive(path, f"it is larger than {gib(MAX_ARCHIVE_BYTES)}")
     if size < _END.size:
-        raise RefusedArchive(path, "it is no ZIP file, or its end is missing")
+        raise RefusedArchive(path, "it is not a ZIP file, or its end is missing")
     file.seek(max(size - _END.size - _ZIP64_LOCATOR_BYTES, 0))
     tail = file.read()
     signature, _, _, _, count, listed, _, comment = _END.unpack(tail[-_END.size :])
     if signature != b"PK\x05\x06" or comment or tail[: -_END.size].startswith(b"PK\x06\x07"):
-        raise RefusedArchive(path, "it is no ZIP file of accelsweep's, or its end is missing")
+        raise RefusedArchive(path, "it is not a ZIP file from accelsweep, or its end is missing")
     if count > MAX_FILES + 1 or listed > (MAX_FILES + 1) * _MAX_DIRECTORY_BYTES:
-        raise RefusedArchive(path, f"it holds {count} files, and the most is {MAX_FILES}")
+        raise RefusedArchive(path, f"it has {count} files, but the limit is {MAX_FILES}")
 
 
 def _contents(path: Path, archive: zipfile.ZipFile) -> Contents:
@@ -147,11 +147,11 @@ def _contents(path: Path, archive: zipfile.ZipFile) -> Contents:
         raise RefusedArchive(path, f"{LISTING}: {error.reason}") from None
     wrong = next((place for place in contents.files if not is_place(place)), None)
     if wrong is not None:
-        raise RefusedArchive(path, f"it lists {wrong!r}, which is no file of a sweep")
+        raise RefusedArchive(path, f"it lists {wrong!r}, which is not a file of a sweep")
     listed, found = [LISTING, *map(contents.member, contents.files)], [member.filename for member in members]
     if sorted(listed) != sorted(found) or len({name.casefold() for name in found}) < len(found):
         odd = next(iter(sorted(set(listed) ^ set(found))), "a file twice")
-        raise RefusedArchive(path, f"it does not hold the files that {LISTING} lists: see {odd!r}")
+        raise RefusedArchive(path, f"it does not contain the files that {LISTING} lists: see {odd!r}")
     return contents
 
 
@@ -161,9 +161,9 @@ def _check_member(path: Path, member: zipfile.ZipInfo) -> None:
     if member.is_dir() or kind not in (0, stat.S_IFREG):
         raise RefusedArchive(path, f"{member.filename!r} is a folder, a link or a device")
     if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise RefusedArchive(path, f"{member.filename!r} is encrypted or packed in another way than ours")
+        raise RefusedArchive(path, f"{member.filename!r} is encrypted or uses an unsupported compression method")
     if member.orig_filename != member.filename:
-        raise RefusedArchive(path, f"the name {member.orig_filename!r} is none of ours")
+        raise RefusedArchive(path, f"the name {member.orig_filename!r} is not one of accelsweep's")
     if member.file_size > MAX_FILE_BYTES:
         raise RefusedArchive(path, f"{member.filename!r} is larger than {MAX_FILE_BYTES // 2**20} MiB")
 
@@ -171,7 +171,7 @@ def _check_member(path: Path, member: zipfile.ZipInfo) -> None:
 def _check(path: Path, archive: zipfile.ZipFile, contents: Contents) -> None:
     for needed in (PLAN_PLACE, NUMBERS_PLACE, PAGE_PLACE):
         if needed not in contents.files:
-            raise RefusedArchive(path, f"it holds no {contents.member(needed)}")
+            raise RefusedArchive(path, f"it has no {contents.member(needed)}")
     for place, described in contents.files.items():
         member, kind = contents.member(place), document_at(place)
         chunks = _verified(path, archive, member, described)
@@ -188,7 +188,7 @@ def _check(path: Path, archive: zipfile.ZipFile, contents: Contents) -> None:
 
 
 def _check_names(document: Document, path: Path, place: str) -> None:
-    """Raise DamagedFile if a document is at the path of another one, or names runs outside of the folder."""
+    """Raise DamagedFile if a document is at another document's path, or names runs outside the folder."""
     parts = PurePosixPath(place).parts
     if isinstance(document, Record):
         check_record(document, path, parts[2])
@@ -197,7 +197,7 @@ def _check_names(document: Document, path: Path, place: str) -> None:
     elif isinstance(document, Block | Done | Halt):
         named = document.name if isinstance(document, Block) else document.block
         if named != parts[-1].partition(".")[0]:
-            raise DamagedFile(path, f"it is of another block, {named!r}")
+            raise DamagedFile(path, f"it belongs to another block, {named!r}")
     elif isinstance(document, Manifest):
         for block in document.blocks:
             check_file_name(block.name)
@@ -215,11 +215,11 @@ def _check_time(text: str, path: Path) -> None:
     except ValueError:
         has_offset = False
     if not has_offset:
-        raise DamagedFile(path, f"{text!r} is no time in ISO 8601 with its offset to UTC")
+        raise DamagedFile(path, f"{text!r} is not an ISO 8601 time with a UTC offset")
 
 
 def _verified(path: Path, archive: zipfile.ZipFile, member: str, described: ArchivedFile) -> Iterator[bytes]:
-    """Yield the contents of a member in chunks; raise RefusedArchive if size or checksum differ from the listing."""
+    """Yield a member's contents in chunks; raise RefusedArchive if size or checksum differ from the listing."""
     digest, size = hashlib.sha256(), 0
     for chunk in _chunks(path, archive, member):
         digest.update(chunk)
@@ -250,7 +250,7 @@ def unpacked(archive: CheckedArchive, home: Path, name: str) -> SweepFolder:
 def opened(path: Path) -> Iterator[SweepFolder]:
     """Check an archive, unpack it into a temporary folder, and yield the folder of its sweep.
 
-    Raises as `checked` does.
+    Raises the same errors as `checked`.
     """
     with temporary_folder("opened") as home:
         with checked(path) as archive:

@@ -1,6 +1,6 @@
 """`accelsweep export` and `accelsweep import`: a sweep as one file, and back.
 
-Import makes findings and report again from the records and compares them with the archive's.
+Import recreates findings and report from the records and compares them with the archive's.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def export_sweep(home: Path, name: str, to: Path | None) -> Path:
     folder = existing_sweep(home, name)
     target = to or home / f"{folder.name}.zip"
     if target.exists() or target.is_symlink():
-        raise InputError(f"{target} is there already: remove it, or name another file with --to")
+        raise InputError(f"{target} already exists: remove it, or name another file with --to")
     if not target.parent.is_dir():
-        raise InputError(f"{target.parent} is no folder: name a file in one that is there with --to")
+        raise InputError(f"{target.parent} is not a folder: name a file in an existing folder with --to")
     refuse_if_running(folder)
     report = finalize(folder)
     contents = pack(folder, report, _versions(), target)
@@ -50,7 +50,7 @@ def export_sweep(home: Path, name: str, to: Path | None) -> Path:
 
 
 def import_archive(home: Path, path: Path, name: str | None) -> SweepFolder:
-    """Check an archive, make its findings and report again, and move the sweep to `home`; return its folder.
+    """Check an archive, recreate its findings and report, and move the sweep to `home`; return its folder.
 
     `name` is a new name for the sweep. Raises InputError, before anything is written, for an unusable archive and if a
     sweep or report of this name exists.
@@ -61,7 +61,7 @@ def import_archive(home: Path, path: Path, name: str | None) -> SweepFolder:
         folder = SweepFolder(home, check_sweep_name(name) if name is not None else archive.contents.name)
         for taken in (folder.root, folder.report):
             if taken.exists() or taken.is_symlink():
-                raise InputError(f"{taken} is there already: bring the archive in under another name with --name")
+                raise InputError(f"{taken} already exists: import the archive under another name with --name")
         with tempfile.TemporaryDirectory(dir=home, prefix=".import.", suffix=".part") as made:
             staged = unpacked(archive, Path(made), archive.contents.name)
             differing = list(_differing(archive, staged, finalize(staged)))
@@ -71,7 +71,7 @@ def import_archive(home: Path, path: Path, name: str | None) -> SweepFolder:
 
 
 def _renamed(staged: SweepFolder, name: str) -> SweepFolder:
-    """Rename a sweep, and make its findings and report, which contain the name, again."""
+    """Rename a sweep, and recreate its findings and report, which contain the name."""
     if name == staged.name:
         return staged
     folder = SweepFolder(staged.home, name)
@@ -95,7 +95,7 @@ def _move(staged: SweepFolder, folder: SweepFolder) -> None:
 
 
 def _differing(archive: CheckedArchive, staged: SweepFolder, report: list[str]) -> Iterator[str]:
-    """Yield the files that differ between the archive and what its records give here."""
+    """Yield the files that differ between the archive and what its records produce here."""
     theirs = Findings.unsealed(archive.read("sweep/findings.json"), archive.path)
     if theirs != Findings.read(staged.findings):
         yield "findings.json"
@@ -109,10 +109,10 @@ def _differing(archive: CheckedArchive, staged: SweepFolder, report: list[str]) 
 def _print(folder: SweepFolder, archive: CheckedArchive, differing: list[str]) -> None:
     say(f"{folder.root}: {count_of(len(folder.latest_records()), 'record')}")
     if not differing:
-        say("findings and report, made anew from the records, are the archive's, byte for byte")
+        say("findings and report, recreated from the records, are identical to the archive's, byte for byte")
     else:
         named = ", ".join(differing[:_MAX_NAMED]) + (", ..." if len(differing) > _MAX_NAMED else "")
-        say(f"warning: made from the records, {count_of(len(differing), 'file')} differ from the archive's: {named}")
+        say(f"warning: recreated from records, {count_of(len(differing), 'file')} differ from the archive's: {named}")
         say(f"warning: {_difference_reason(archive)}")
     say(f"report: {folder.page}")
 

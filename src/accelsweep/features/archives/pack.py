@@ -1,8 +1,8 @@
-"""Pack a sweep reproducibly into an archive: plan, records, findings and report, with limits and checksums.
+"""Packs a sweep reproducibly into an archive: plan, records, findings and report, with limits and checksums.
 
 Logs, earlier attempts and plan revisions, and machine-local files are left out. Addresses in a block's config that may
-hold secrets are masked. A block's lock becomes the reason why its runs have no record, because elsewhere the process
-that held it cannot be asked.
+hold secrets are masked. A block's lock is replaced with the reason why its runs have no record, because the process
+that held it cannot be queried elsewhere.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ LISTING = "archive.json"
 CHUNK_BYTES = 2**20
 
 MAX_FILES = 60_000
-"""The limit of files in an archive. ZIP without ZIP64 counts to 65535."""
+"""Maximum number of files in an archive. Without ZIP64 the limit is 65535."""
 
 MAX_ARCHIVE_BYTES = 2 * 2**30
-"""The limit of an archive, packed and unpacked."""
+"""Maximum size of an archive, both packed and unpacked."""
 
 MAX_FILE_BYTES = 256 * 2**20
-"""The limit of a single file: a document is read at once."""
+"""Maximum size of a single file, because documents are read into memory as a whole."""
 
 PLAN_PLACE, NUMBERS_PLACE, PAGE_PLACE = f"sweep/{MANIFEST_FILE}", f"sweep/{FINDINGS_FILE}", f"report/{PAGE}"
 """Paths that every archive has."""
@@ -93,8 +93,8 @@ class ArchivedFile(Frozen):
 class Contents(Document):
     """The listing of an archive.
 
-    `files` have the paths `sweep/...` and `report/...`. `versions` are those of accelsweep, Python and packages that
-    decide the bytes of findings and report.
+    `files` have the paths `sweep/...` and `report/...`. `versions` has those of accelsweep, Python and the packages
+    that determine the bytes of findings and report.
     """
 
     kind: ClassVar[str] = "archive"
@@ -145,7 +145,7 @@ _UNIX, _PLAIN_FILE = 3, 0o100644 << 16
 def pack(folder: SweepFolder, report: list[str], versions: Mapping[str, str], target: Path) -> Contents:
     """Write the archive of a finished sweep to `target` and return its listing.
 
-    `report` are the names of the report's files. Raises InputError if the sweep is too large or `target` exists, and
+    `report` has the names of the report's files. Raises InputError if the sweep is too large or `target` exists, and
     DamagedFile if the plan is damaged.
     """
     sources = dict(_sources(folder, report))
@@ -158,7 +158,7 @@ def pack(folder: SweepFolder, report: list[str], versions: Mapping[str, str], ta
             _write(file, contents, sources)
         create_exclusively(made, target)  # unlike a rename, it never replaces a file
     except FileExistsError:
-        raise InputError(f"{target} is there already: remove it, or name another file with --to") from None
+        raise InputError(f"{target} already exists: remove it, or name another file with --to") from None
     finally:
         made.unlink(missing_ok=True)
     return contents
@@ -181,7 +181,7 @@ def _sources(folder: SweepFolder, report: list[str]) -> Iterator[tuple[str, Path
 
 def _block_sources(folder: SweepFolder) -> Iterator[tuple[str, Path | bytes]]:
     for block in Manifest.read(folder.manifest).blocks:
-        with contextlib.suppress(FileNotFoundError, DamagedFile):  # the analysis skips it, too
+        with contextlib.suppress(FileNotFoundError, DamagedFile):  # the analysis also skips it
             yield f"sweep/blocks/{block.name}.json", _masked(folder.block(block.name))
         if folder.done(block.name).is_file():
             yield f"sweep/blocks/{block.name}.done.json", folder.done(block.name)
@@ -191,7 +191,7 @@ def _block_sources(folder: SweepFolder) -> Iterator[tuple[str, Path | bytes]]:
 
 
 def _masked(path: Path) -> Path | bytes:
-    """Return a block's file, or its contents with masked addresses if its configs hold secrets."""
+    """Return a block's file, or its contents with masked addresses if its configs contain secrets."""
     block = Block.read(path)
     whole = block.model_dump(mode="json")
     kept = without_secrets(whole)
@@ -203,7 +203,7 @@ def _described(source: Path | bytes) -> ArchivedFile:
         return ArchivedFile(size=len(source), sha256=hashlib.sha256(source).hexdigest())
     size = source.stat().st_size
     if size > MAX_FILE_BYTES:
-        raise InputError(f"{source} is larger than {MAX_FILE_BYTES // 2**20} MiB, the most that an archive takes")
+        raise InputError(f"{source} is larger than {MAX_FILE_BYTES // 2**20} MiB, the limit for a file in an archive")
     return ArchivedFile(size=size, sha256=sha256_file(source))
 
 
@@ -226,7 +226,7 @@ def _write(file: IO[bytes], contents: Contents, sources: Mapping[str, Path | byt
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    """Return a member whose metadata depend on its name alone."""
+    """Return a ZIP member with metadata that depends on its name only."""
     member = zipfile.ZipInfo(name, _SAME_TIME)
     member.compress_type, member.create_system, member.external_attr = zipfile.ZIP_DEFLATED, _UNIX, _PLAIN_FILE
     return member
@@ -255,26 +255,26 @@ DRAWERS = (
 
 
 def drawn_with() -> dict[str, str]:
-    """Return what decides the bytes of findings and report beside the records: versions, system and machine."""
+    """Return what determines the bytes of findings and report besides the records: versions, system and machine."""
     versions = {name: metadata.version(name) for name in DRAWERS}
     return {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine(), **versions}
 
 
 MAX_STEP_ROWS = 5_000_000
-"""The limit of rows, steps times ranks, in one run's table."""
+"""Maximum number of rows, which is steps times ranks, in a run's table."""
 
 _PHASES = frozenset({"warmup", "window"})
 
 
 def excess(content: bytes) -> str | None:
-    """Return why a parquet table is not one of a run's steps, or None.
+    """Return why a parquet table is not a valid table of steps, or None.
 
-    A file that is not parquet is accepted, because readers of steps skip it.
+    A file that is not parquet is accepted, because it is skipped when steps are read.
     """
     try:
         found = pq.ParquetFile(BytesIO(content), read_dictionary=["phase"])
         if found.metadata.num_rows > MAX_STEP_ROWS:
-            return f"it has {found.metadata.num_rows} rows, and the most is {MAX_STEP_ROWS}"
+            return f"it has {found.metadata.num_rows} rows, but the limit is {MAX_STEP_ROWS}"
         if "phase" not in found.schema_arrow.names:
             return None
         phases = {phase for chunk in found.read(["phase"]).column("phase").chunks for phase in _values(chunk)}

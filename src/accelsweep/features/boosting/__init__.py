@@ -1,4 +1,4 @@
-"""`task=boosting`: boosted trees grown by XGBoost, LightGBM or scikit-learn."""
+"""`task=boosting`: boosted trees, trained with XGBoost, LightGBM or scikit-learn."""
 
 from accelsweep.registry import BATCH_SEARCH_KEYS, QUALITY_KEYS, TARGET_KEYS, Feature, Task
 

@@ -1,4 +1,4 @@
-"""The libraries of boosted trees for `task: boosting`, behind one protocol: XGBoost, LightGBM and scikit-learn.
+"""The boosted-tree libraries for `task: boosting`, behind one protocol: XGBoost, LightGBM and scikit-learn.
 
 XGBoost and LightGBM are extras, so they are imported when their class is instantiated.
 """
@@ -38,26 +38,26 @@ METHODS = ("fit", "predict", "count")
 class Booster(Protocol):
     """A trainer of trees, instantiated with the keys of `model`.
 
-    Those of `device` (`cpu`, `cuda:0`), `threads`, `seed` and `classes` that its class has parameters for are added. A
-    class without a parameter `device` computes on the CPU.
+    `device` (`cpu`, `cuda:0`), `threads`, `seed` and `classes` are added if the class has these parameters. A class
+    without a `device` parameter computes on the CPU.
     """
 
     def fit(self, features: Features, labels: Labels) -> None:
         """Train from scratch on features (rows, columns) and classes (rows,), numbered from 0."""
 
     def predict(self, features: Features) -> Scores:
-        """Return scores of class 1 (rows,), or probabilities of all classes (rows, classes), from the last fit."""
+        """Return the last fit's scores of class 1 (rows,), or probabilities of all classes (rows, classes)."""
 
     def count(self) -> int:
-        """Return the boosting rounds of the last fit, each one pass over all rows."""
+        """Return the number of boosting rounds in the last fit; each round is one pass over all rows."""
 
 
 @runtime_checkable
 class Prepares(Protocol):
-    """Optional: converts rows to the library's format once, so that fits are timed without that."""
+    """Optional: converts rows to the library's format once, so that fits are timed without the conversion."""
 
     def prepared(self, features: Features, labels: Labels) -> FitOnce | None:
-        """Return a fit of these rows; None if `fit` is to convert them each time."""
+        """Return a function that fits these rows; None if `fit` should convert them each time."""
 
 
 @runtime_checkable
@@ -69,32 +69,32 @@ class Shares(Protocol):
 
 
 def build_booster(config: SettingConfig, **given: Any) -> Booster:
-    """Instantiate the class of `config.model`; `given` are the arguments that every `Booster` may take.
+    """Instantiate the class of `config.model`; `given` has the arguments that every `Booster` may take.
 
-    Raises InputError if it lacks a method, Unsupported if it cannot use the accelerator.
+    Raises InputError if the class lacks a method, Unsupported if it cannot use the accelerator.
     """
     settings = dict(config.model)
     named, target = target_parameters(settings), config.model_target
     if given["device"] != "cpu" and "device" not in named:
-        raise Unsupported(f"{target} names no argument `device`, so it computes on the CPU: set accelerator=cpu")
+        raise Unsupported(f"{target} has no argument `device`, so it computes on the CPU: set accelerator=cpu")
     booster = build_target({**{name: given[name] for name in given if name in named}, **settings}, "model")
     if not isinstance(booster, Booster):
         lacks = [name for name in METHODS if getattr_static(booster, name, None) is None]
         raise InputError(
-            f"task=boosting: model._target_={target} has no {' and no '.join(lacks)}: take model=xgboost, "
-            "model=lightgbm or model=hist_gradient_boosting, or define what docs/boosting.md says"
+            f"task=boosting: model._target_={target} has no {' and no '.join(lacks)}: use model=xgboost, "
+            "model=lightgbm or model=hist_gradient_boosting, or define what docs/boosting.md describes"
         )
     return booster
 
 
 def fit_of(booster: Booster, features: Features, labels: Labels) -> tuple[FitOnce, bool]:
-    """Return a fit of these rows, and whether they were prepared now, once."""
+    """Return a function that fits these rows, and whether the rows have been prepared for it."""
     prepared = booster.prepared(features, labels) if isinstance(booster, Prepares) else None
     return (partial(booster.fit, features, labels), False) if prepared is None else (prepared, True)
 
 
 Preparing = Literal["apart", "in_fit"]
-"""Convert rows to the library's format `apart`, once before the window and timed apart, or `in_fit`, each time."""
+"""Convert rows to the library's format `apart` (once before the window, timed separately) or `in_fit` (each time)."""
 
 
 def prepares_apart(prepare: str) -> bool:
@@ -153,7 +153,7 @@ class XGBoost:
             self._train(self._matrix(features, labels))
 
     def prepared(self, features: Features, labels: Labels) -> FitOnce | None:
-        """Bin the rows on the device and return their fit; None with `prepare=in_fit`."""
+        """Bin the rows on the device and return a function that fits them; None with `prepare=in_fit`."""
         if not self._apart:
             return None
         with _words_of(self._library):
@@ -199,7 +199,7 @@ class XGBoost:
 
 
 def device_of(booster: Any) -> str:
-    """Return the device that a model was trained on: XGBoost falls back to the CPU without an error."""
+    """Return the device that a model was trained on, because XGBoost falls back to the CPU without an error."""
     return str(json.loads(booster.save_config())["learner"]["generic_param"]["device"])
 
 
@@ -216,7 +216,7 @@ def _refuse_device(device: str, version: str, build: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _words_of(library: Any) -> Iterator[None]:
-    """Turn XGBoost's errors, which are ValueErrors, into RuntimeErrors, which are classified by their message."""
+    """Convert XGBoost's errors, which are ValueErrors, to RuntimeErrors, which are classified by their message."""
     try:
         yield
     except library.core.XGBoostError as error:
@@ -264,7 +264,7 @@ class LightGBM:
         self._train(self._bins(features, labels))
 
     def prepared(self, features: Features, labels: Labels) -> FitOnce | None:
-        """Bin the rows and return their fit; None with `prepare=in_fit`."""
+        """Bin the rows and return a function that fits them; None with `prepare=in_fit`."""
         return partial(self._train, self._bins(features, labels)) if self._apart else None
 
     def predict(self, features: Features) -> Scores:
@@ -273,7 +273,7 @@ class LightGBM:
         return scores
 
     def count(self) -> int:
-        """Return the rounds of the model; training stops early if no split has a gain."""
+        """Return the number of rounds of the model; training stops early if no split has a gain."""
         return int(self._booster.current_iteration())
 
     def _bins(self, features: Features, labels: Labels) -> Any:

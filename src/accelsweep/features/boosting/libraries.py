@@ -1,4 +1,4 @@
-"""What the libraries of boosted trees support, and the checks of a config, without importing any of them."""
+"""What boosted-tree libraries support, and config checks, without importing any of the libraries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accelsweep.run_config import SettingConfig
 
 
 class TreeLibrary(NamedTuple):
-    """A library that we have a class for; `shares` says whether several ranks can train one model."""
+    """A library for which we have a class; `shares` states whether several ranks can train one model."""
 
     name: str
     module: str
@@ -28,22 +28,22 @@ LIBRARIES = {
         "scikit-learn", "sklearn", ("cpu",), False
     ),
 }
-"""`model._target_` -> library. What a user's class cannot do shows in its runs."""
+"""`model._target_` -> library. The limits of a user's class only appear in its runs."""
 
 
 _EXTRAS = {"xgboost": "boosting", "lightgbm": "lightgbm"}
-"""Modules of boosted trees, and the extra that installs each."""
+"""Boosted-tree modules, and the extra that installs each."""
 
 
 def install_command(module: str) -> str | None:
-    """Return the command that installs a library of boosted trees; None where it is installed or not one of ours."""
+    """Return the command that installs a boosted-tree library; None if it is installed or not one of ours."""
     if module not in _EXTRAS or importlib.util.find_spec(module):
         return None
     return f"pip install 'accelsweep[{_EXTRAS[module]}]'"
 
 
 def cuda_remedy(module: str) -> str | None:
-    """Return how to get a CUDA build of `module`, where the installed one certainly has none."""
+    """Return how to get a CUDA build of `module`, if the installed build certainly lacks CUDA."""
     if module != "xgboost" or not _is_installed("xgboost-cpu") or _is_installed("xgboost"):
         return None
     return "XGBoost's wheel xgboost-cpu has no CUDA: pip uninstall xgboost-cpu, then pip install xgboost"
@@ -58,7 +58,7 @@ def _is_installed(distribution: str) -> bool:
 
 
 def cannot_boost(config: SettingConfig, site: Site) -> str | None:
-    """Return why a setting cannot be run, or None. Looks for the library only where this machine measures."""
+    """Return why a setting cannot be run, or None. Looks for the library only if this machine runs the measurements."""
     if config.precision != "32-true":
         return f"precision={config.precision}: in task=boosting the library chooses number formats; leave it out"
     library = LIBRARIES.get(config.model_target)
@@ -88,17 +88,17 @@ def check(config: SettingConfig, file_of: FileOf) -> None:
         return
     if target.startswith("accelsweep.") and not target.startswith(_TREES):
         raise InputError(
-            f"task=boosting grows trees, and {target} is a network or a kernel: take model=xgboost, model=lightgbm or "
+            f"task=boosting grows trees, and {target} is a network or a kernel: use model=xgboost, model=lightgbm or "
             "model=hist_gradient_boosting"
         )
     if metric != "AUC" or config.measure.better != "max":
         raise InputError(
             f"task=boosting measures the area under the curve of held-out rows, and measure.quality_metric={metric}"
-            f" is another quality: take measure=boosting; look in {file_of('measure.quality_metric')}"
+            f" is a different metric: use measure=boosting; look in {file_of('measure.quality_metric')}"
         )
 
 
 def version_of(config: SettingConfig) -> str | None:
-    """Return the module whose version decides the speed, None for a user's class."""
+    """Return the module whose version determines the speed, None for a user's class."""
     library = LIBRARIES.get(config.model_target)
     return None if library is None else library.module

@@ -1,4 +1,4 @@
-"""The rows of any data set as matrices for a library of trees."""
+"""The rows of any data set as matrices for a tree library."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from accelsweep.workloads.data_module import DataOptions, FiniteData
 from accelsweep.workloads.training_stream import Rows, TensorRows
 
 RELEVANT_COLUMNS = 6
-"""The number of columns that decide the class; the others are noise."""
+"""The number of columns that determine the class; the others are noise."""
 
 NOISE = 0.7
-"""Standard deviation of the noise on the rule's value, which has one of about 1.4."""
+"""Standard deviation of the noise on the rule's value, whose own standard deviation is about 1.4."""
 
 
 class MadeRows(FiniteData):
-    """Synthetic rows of two classes: normal features, some of which decide the class, with noise."""
+    """Synthetic rows of two classes: normal features, some of which determine the class, with noise."""
 
     def __init__(
         self, rows: int = 100_000, features: int = 20, held_out: int = 50_000, **delivery: Unpack[DataOptions]
@@ -44,7 +44,7 @@ class MadeRows(FiniteData):
 
     @property
     def epoch_samples(self) -> int:
-        """The rows to train on."""
+        """The number of training rows."""
         return self._rows
 
     def refuse_beyond(self, room: FreeMemory) -> None:
@@ -56,7 +56,7 @@ class MadeRows(FiniteData):
         if 2 * size > room.bytes:
             raise MemoryError(
                 f"data.rows={self._rows} of data.features={self._features} take {size / 1e9:.3g} GB, and as much again "
-                f"in the library's form; {room.bytes / 1e9:.3g} GB are left to a rank ({room.limit}): lower data.rows"
+                f"in the library's format; {room.bytes / 1e9:.3g} GB are free per rank ({room.limit}): lower data.rows"
             )
 
     def read(self) -> tuple[Rows, Rows]:
@@ -77,7 +77,7 @@ def _whole_number(key: str, value: float) -> int:
 
 
 def _value(rows: Tensor) -> Tensor:
-    """Return the rule's value (rows,), a nonlinear function that no single split finds."""
+    """Return the rule's value (rows,), a nonlinear function that no single split can find."""
     a, b, c, d, e, f = rows[:, :RELEVANT_COLUMNS].unbind(1)
     return a * b + torch.sin(3 * c) + d.abs() - 0.8 + 0.5 * e * (f > 0)
 
@@ -104,9 +104,9 @@ class RowSets(NamedTuple):
 def sets_of(data: pl.LightningDataModule, room: FreeMemory) -> RowSets:
     """Read a data module's training and validation rows.
 
-    Our data modules give their rows at once. For others, one pass of their loaders is read, whose batches must start
-    with features and classes. Raises MemoryError for synthetic rows that do not fit into `room`, and InputError for
-    rows without classes.
+    Our data modules return all rows at once. For other data modules, one pass over their loaders is read; each batch
+    must start with features and classes. Raises MemoryError for synthetic rows that do not fit into `room`, and
+    InputError for rows without classes.
     """
     if isinstance(data, MadeRows):
         data.refuse_beyond(room)

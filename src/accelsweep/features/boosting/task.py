@@ -1,7 +1,7 @@
-"""`task: boosting`: a library of boosted trees fits the same rows repeatedly. A step is a whole fit, from scratch.
+"""`task: boosting`: a boosted-tree library fits the same rows repeatedly. A step is a complete fit, from scratch.
 
 The samples of a fit are rows times rounds, because a round passes over all rows once, like an epoch. Ranks have equal
-shares of the rows. Reading the rows, and preparing them if the library can, happens before the window.
+shares of the rows. Rows are read, and prepared if the library supports it, before the window.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Fitting:
     prepare_seconds: float | None
 
     def __init__(self, spec: RunSpec, place: RankPlace, clock: Clock = monotonic) -> None:
-        """Choose the device. Raises Unsupported where this machine does not have it."""
+        """Choose the device. Raises Unsupported if this machine does not have it."""
         self._spec, self._place, self._clock = spec, place, clock
         if spec.config.precision != self.precision:
             raise Unsupported(f"task=boosting has no precision={spec.config.precision}, only {self.precision}")
@@ -54,7 +54,7 @@ class Fitting:
         self.epoch_ends: list[int] = []
 
     def drive(self, listener: StepListener) -> None:
-        """Read and prepare the rows, and fit until `listener` has enough."""
+        """Read and prepare the rows, and fit until `listener` ends the phase."""
         config, seed = self._spec.config, self._spec.run.seed
         seed_all(seed)
         data = build_data(config, seed, self.device)
@@ -88,12 +88,12 @@ def together(booster: Booster, place: RankPlace) -> AbstractContextManager[None]
 
 
 class Boosting:
-    """Fits through the window, then measures the quality on held-out rows."""
+    """Fits throughout the window, then measures the quality on held-out rows."""
 
     tolerated_failures = ANY_FAILURE
 
     def __init__(self, spec: RunSpec, place: RankPlace, clock: Clock = monotonic) -> None:
-        """`spec` names the library and the rows, `place` this rank among the others."""
+        """`spec` specifies the library and the rows, `place` is this rank among the others."""
         self._spec, self._place, self._clock = spec, place, clock
         self._driver: Fitting | None = None
 
@@ -103,7 +103,7 @@ class Boosting:
         return self._driver
 
     def window_closed(self, measured: Measurement, report: RankReport) -> None:
-        """Add the rate and the facts of a fit, and correct metrics that differ from other tasks."""
+        """Add the rate and the properties of a fit, and correct metrics that differ from other tasks."""
         driver = self._known
         rate, rounds = measured.metrics["samples_per_second"], driver.booster.count()
         loaded = report.metrics["load_seconds"]
@@ -170,7 +170,7 @@ def _seconds(value: float | None, reason: str | None, scope: str) -> Metric:
 
 
 def _memory(measured: Measurement, device: torch.device) -> dict[str, Metric]:
-    """Return empty metrics of torch's allocator on a GPU: the library has its own."""
+    """Return empty metrics for torch's allocator on a GPU, because the library has its own."""
     if device.type == "cpu":
         return {}
     reason = "the library does not take its memory from torch; see device_memory_used_bytes"

@@ -8,7 +8,7 @@ FEATURE = Feature(
     commands=(
         Command(
             "claims",
-            "Put well-known claims about GPUs to the test on this machine, and write reports/claims.",
+            "Test well-known claims about GPUs on this machine, and write reports/claims.",
             "accelsweep.features.claims.command:claims",
         ),
     ),

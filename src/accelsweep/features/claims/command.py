@@ -1,4 +1,4 @@
-"""`accelsweep claims`: test the claims that fit this machine and a time budget, and report on all."""
+"""`accelsweep claims`: test the claims that fit this machine and a time budget, and report on all claims."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def completed_names(incomplete: str) -> list[str]:
-    """Return the names of the claims that begin so, the user's own among them, for a shell."""
+    """Return the names of claims with this prefix, including the user's own, for shell completion."""
     from accelsweep.cli.completion import choices, silent
 
     @silent
@@ -55,7 +55,7 @@ Claims = Annotated[
 
 
 class ClaimsRequest(Extension):
-    """The claims to test, none for all."""
+    """The claims to test, empty for all."""
 
     command: Literal["claims"] = "claims"
     names: tuple[str, ...] = ()
@@ -67,11 +67,11 @@ class ClaimsRequest(Extension):
 
     @property
     def folder(self) -> str:
-        """The folder of the command, which plans a sweep for each claim."""
+        """The command's folder; the command plans a sweep for each claim."""
         return GROUP
 
     def resolved(self, home: Path, request: Request) -> Request:
-        """Return the request. Raises InputError for a name that is no claim's."""
+        """Return the request. Raises InputError for an unknown claim."""
         check_claims(home, self.names)
         return request
 
@@ -81,11 +81,11 @@ class ClaimsRequest(Extension):
 
 
 def run_claims(home: Path, names: Sequence[str], minutes: float) -> int:
-    """Run the sweeps of these claims (default: all), shortest first, until `minutes` are over.
+    """Run the sweeps of these claims (default: all), shortest first, until `minutes` have passed.
 
-    Every claim has a row, run or not. A claim that fails, or whose sweep another driver runs, does not stop the others.
-    Returns 0, 1 if a claim failed, 130 if interrupted; there is a report in any case. Raises AccelsweepError while
-    another command tests claims here.
+    Every claim has a row, whether or not it was run. A claim does not stop the others if it fails or if another driver
+    is running its sweep. Returns 0, 1 if a claim failed, or 130 if interrupted; a report is always written. Raises
+    AccelsweepError while another command is testing claims here.
     """
     known = check_claims(home, names)
     with lock_sweep(SweepFolder(home, GROUP)):  # one command at a time writes their report
@@ -123,7 +123,7 @@ def _run_claims(home: Path, names: Sequence[str], known: Sequence[str], minutes:
 
 
 def _plans(home: Path, known: Sequence[str]) -> tuple[dict[str, Plan], dict[str, str]]:
-    """Return the plans by claim, and the reason for each claim without one by its sweep."""
+    """Return the plans by claim and, by sweep, the reason for each claim without a plan."""
     from accelsweep.planning.plan import make_plan
 
     plans, failed = {}, {}
@@ -136,7 +136,7 @@ def _plans(home: Path, known: Sequence[str]) -> tuple[dict[str, Plan], dict[str,
 
 
 def _update_sweep(home: Path, name: str, plan: Plan, seconds: float) -> int:
-    """Run the claim's sweep for `seconds`, or report on its present runs. Refuses a sweep that another driver runs."""
+    """Run the claim's sweep for `seconds`, or report on its existing runs. Refuses a sweep with an active driver."""
     from accelsweep.driver.finalize import finalize
     from accelsweep.planning.plan import write_plan
 
@@ -158,7 +158,7 @@ def available_claims(home: Path) -> list[str]:
 def check_claims(home: Path, names: Sequence[str]) -> list[str]:
     """Return all available claims.
 
-    Raises InputError for an unknown name, AccelsweepError while another command tests claims here.
+    Raises InputError for an unknown name, AccelsweepError while another command is testing claims here.
     """
     known = available_claims(home)
     unknown = next((name for name in names if name not in known), None)
@@ -173,7 +173,7 @@ def check_claims(home: Path, names: Sequence[str]) -> list[str]:
 
 
 def _why_not(minutes: float, *, asked: bool, interrupted: bool, spent: bool) -> str:
-    """Return why a claim may have runs left."""
+    """Return why a claim may have remaining runs."""
     if not asked:
         return "it was not selected"
     if interrupted:

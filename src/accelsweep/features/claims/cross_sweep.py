@@ -1,8 +1,8 @@
-"""Composite figures of claims: over several workloads, between sweeps, and projected onto boards; and the section.
+"""Composite figures of claims (over workloads, between sweeps, projected onto boards), and the report section.
 
 A figure over an axis or over sweeps is the geometric mean over its workloads, with Student's t over workloads. A
-projected figure has the interval of a projection. Projections of several workloads share the device, whose error does
-not average out.
+projected figure has the interval of a projection. Projections of several workloads share the device, so the device's
+error does not average out.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ PROJECTION_CONFIDENCE = 0.9
 """The confidence of a projection's interval."""
 
 RATE_FIGURE = ClaimFigure(setting={"of": "what is projected"}, unit="1/s")
-"""The figure that a setting needs to be projected: a rate."""
+"""The figure required for projecting a setting: a rate."""
 
 
 def build_section(analysis: Analysis) -> Claims | None:
-    """Return the figures of the sweep's claims; None if it states none."""
+    """Return the figures of the sweep's claims; None if it has no claims."""
     return judge_section(analysis, {} if analysis.folder is None else other_sweeps(analysis.folder, analysis.manifest))
 
 
 def judge_section(analysis: Analysis, others: Mapping[str, Sequence[SettingRuns]]) -> Claims | None:
-    """Return the figures of the claims; `others` are the runs of other sweeps that figures name."""
+    """Return the figures of the claims; `others` are runs of other sweeps named in figures."""
     options = analysis.manifest.options
     judge = CompositeJudge(
         {name: [with_costs(group, options.prices) for group in groups] for name, groups in others.items()},
@@ -70,7 +70,7 @@ def judge_section(analysis: Analysis, others: Mapping[str, Sequence[SettingRuns]
 
 
 def other_sweeps(folder: SweepFolder, manifest: Manifest) -> dict[str, list[SettingRuns]]:
-    """Return the runs of the sweeps that a figure names, as far as they exist next to `folder`."""
+    """Return the runs of the sweeps that a figure names, if they exist next to `folder`."""
     names = []
     for claim in claims_in(manifest.options.report):
         analogue = claim.analogue.figures if claim.analogue is not None else ()
@@ -90,7 +90,7 @@ COST_UNITS: Mapping[str, str] = {
     "usd_per_epoch": "USD",
     "usd_per_result": "USD",
 }
-"""The metrics that prices add, so that claims can name them, with their units."""
+"""The metrics derived from prices, which claims can name, with their units."""
 
 
 def with_costs(group: SettingRuns, prices: Prices) -> SettingRuns:
@@ -120,7 +120,7 @@ def with_costs(group: SettingRuns, prices: Prices) -> SettingRuns:
 
 
 class _NoValue(Exception):
-    """A workload has no value; the message is the reason. `pending` if its runs are planned and have not run yet."""
+    """A workload has no value; the message is the reason. `pending` means that its planned runs have not run yet."""
 
     def __init__(self, reason: str, *, pending: bool = False) -> None:
         super().__init__(reason)
@@ -129,7 +129,7 @@ class _NoValue(Exception):
 
 @dataclass(frozen=True)
 class _Workload:
-    """A workload of a figure: its name, the settings to select from, and its selections."""
+    """A figure's workload: its name, the settings to select from, and its selections."""
 
     name: str
     groups: Sequence[SettingRuns]
@@ -139,7 +139,7 @@ class _Workload:
 
 @dataclass(frozen=True)
 class _Value:
-    """A workload's value as a logarithm, half of its projection's interval (0 if measured), and its settings."""
+    """A workload's value as a logarithm, its projection's half-width (0 if measured), and its settings."""
 
     log: float
     half: float
@@ -148,14 +148,14 @@ class _Value:
 
 @dataclass(frozen=True)
 class CompositeJudge:
-    """Judges composite figures. `others` are the runs of other sweeps, `project` projects a setting onto a board."""
+    """Judges composite figures. `others` has the runs of other sweeps; `project` projects a setting onto a board."""
 
     others: Mapping[str, Sequence[SettingRuns]]
     project: Callable[[SettingRuns, str], Projection]
     across: Collection[str] = ()
 
     def __call__(self, one: StatedFigure, groups: Sequence[SettingRuns], family: Family) -> ClaimFinding:
-        """Return the finding of a figure; its reason names the workloads without a value."""
+        """Return the finding on a figure; its reason names the workloads without a value."""
         if one.figure.between is not None:
             return self._between(one, family)
         values: list[_Value] = []
@@ -176,9 +176,9 @@ class CompositeJudge:
         return _projected_mean(one, values, without, several=several)
 
     def _between(self, one: StatedFigure, family: Family) -> ClaimFinding:
-        """Return the finding of a figure between two sweeps."""
+        """Return the finding on a figure between two sweeps."""
         figure = one.figure
-        assert figure.between is not None, "asked of such figures only"
+        assert figure.between is not None, "only for such figures"
         sides: list[Side] = []
         for name, wanted in zip(figure.between, figure.sides, strict=True):
             if name not in self.others:
@@ -196,7 +196,7 @@ class CompositeJudge:
         (ours, our_logs), (theirs, their_logs) = pair
         if MACHINE not in self.across and (refusal := single_machine_refusal(theirs, ours)) is not None:
             return make_finding(one, ClaimVerdict.not_testable, str(refusal))
-        # Blocks of two sweeps are unrelated even if they have the same name, so this is unpaired.
+        # Blocks of two sweeps are unrelated even if their names are the same, so the comparison is unpaired.
         interval = welch_interval(list(our_logs.values()), list(their_logs.values()), family)
         blocks = min(len(our_logs), len(their_logs))
         override = disturbance_verdict([ours, theirs], figure) or too_few_blocks(blocks, "of each side")
@@ -236,7 +236,7 @@ class CompositeJudge:
 
 
 def _select_one(figure: ClaimFigure, wanted: Mapping[str, Any], groups: Sequence[SettingRuns]) -> SettingRuns:
-    """Return the only setting with these values, which has the figure's metric. Raises _NoValue."""
+    """Return the only setting with these values and the figure's metric. Raises _NoValue."""
     side = select_settings(wanted, groups)
     if problem := selection_error(side) or missing_value(figure, side):
         raise _NoValue(problem[1], pending=problem[0] is ClaimVerdict.not_run)
@@ -248,7 +248,7 @@ def _mean_log(group: SettingRuns, figure: ClaimFigure) -> float:
 
 
 def _projected_log(figure: ClaimFigure, projection: Projection) -> tuple[float, float]:
-    """Return the logarithm of the expression on the board, and half of its interval. Raises _NoValue."""
+    """Return the logarithm of the expression on the board, and the half-width of its interval. Raises _NoValue."""
     rate, usd = projection.rate, projection.usd_per_hour
     if rate is None:
         raise _NoValue(f"not projected: {projection.reason}")

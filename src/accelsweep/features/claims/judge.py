@@ -1,7 +1,7 @@
 """Tests claims: selects the settings of each figure, computes its value and interval, and gives the verdict.
 
 No figure is ever dropped. If its settings were not planned, cannot run here, were not measured or must not be compared,
-it is `not testable here`, with the reason. Figures of an analogue are judged the same way, in rows of their own.
+it is `not testable here`, with the reason. Figures of an analogue are judged the same way, in separate rows.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _UNKNOWN = object()
 
 @dataclass(frozen=True)
 class Side:
-    """The wanted values of one side of a figure, and its settings; without `known` they may or may not have them."""
+    """The required values of one side of a figure, and its settings; if not `known`, their values are unknown."""
 
     wanted: Mapping[str, Any]
     settings: tuple[SettingRuns, ...]
@@ -54,7 +54,7 @@ class Side:
 
 
 def select_settings(wanted: Mapping[str, Any], groups: Sequence[SettingRuns]) -> Side:
-    """Return the settings with all of these values, or else those whose values are unknown."""
+    """Return the settings with all of these values, or else the settings with unknown values."""
     found = {id(group): [_value(group, key, groups) for key in wanted] for group in groups}
     values = list(wanted.values())
     exact = [group for group in groups if found[id(group)] == values]
@@ -67,9 +67,9 @@ def select_settings(wanted: Mapping[str, Any], groups: Sequence[SettingRuns]) ->
 
 
 def _value(group: SettingRuns, key: str, groups: Sequence[SettingRuns]) -> Any:
-    """Return a value on an axis or in the config; MISSING if the key does not exist, _UNKNOWN if no setting shows it.
+    """Return a value on an axis or in the config; MISSING if the key does not exist, _UNKNOWN if no setting has it.
 
-    A setting without runs has no config: it has the value of the settings that differ from it in axes only.
+    A setting without runs has no config: its value is taken from the settings that differ only in axes.
     """
     if key in group.planned.axes:
         return group.planned.axes[key]
@@ -82,7 +82,7 @@ def _value(group: SettingRuns, key: str, groups: Sequence[SettingRuns]) -> Any:
 
 
 def _shares_config(other: SettingRuns, group: SettingRuns) -> bool:
-    """Return whether the two differ in axes that are plain config keys only: not config groups, not mappings."""
+    """Return whether the two settings differ only in axes that are plain config keys, not config groups or mappings."""
     ours, theirs, config = group.planned.axes, other.planned.axes, other.config
     return (
         config is not None
@@ -95,14 +95,14 @@ def _shares_config(other: SettingRuns, group: SettingRuns) -> bool:
 
 
 COUNTED_PROVENANCE = "counted"
-"""The provenance of a metric without noise."""
+"""The provenance of noise-free metrics."""
 
 VerdictReason = tuple[ClaimVerdict, str]
 """A verdict that needs no interval, and its reason."""
 
 
 def selection_error(side: Side) -> VerdictReason | None:
-    """Return why the selection does not name exactly one setting, or None if it does."""
+    """Return why the selection does not match exactly one setting, or None if it does."""
     settings, wanted = len({group.setting for group in side.settings}), _wanted_text(side.wanted)
     if not settings:
         return ClaimVerdict.not_testable, f"no setting of this sweep has {wanted}"
@@ -115,7 +115,7 @@ def selection_error(side: Side) -> VerdictReason | None:
 
 
 def missing_value(figure: ClaimFigure, side: Side) -> VerdictReason | None:
-    """Return why the runs of this side have no value of the figure's metric, or None if they have one."""
+    """Return why the runs of this side lack the figure's metric, or None if they have it."""
     settings, wanted = side.settings, _wanted_text(side.wanted)
     if any(ended(group) if figure.outcome is not None else logs_of(group, figure) for group in settings):
         return None
@@ -132,7 +132,7 @@ def _wanted_text(wanted: Mapping[str, Any]) -> str:
 
 
 def _absent(figure: ClaimFigure, settings: Sequence[SettingRuns]) -> str:
-    """Return which metric of the expression no run has, with the reason in the runs."""
+    """Return which metric of the expression is missing from all runs, with the reason from the runs."""
     runs = [run for group in settings for run in measured_of(group)]
     for name in figure.metrics:
         if not any(run.value(name) for run in runs):
@@ -157,7 +157,7 @@ def logs_of(group: SettingRuns, figure: ClaimFigure) -> dict[str, float]:
 
 
 def exact_interval(group: SettingRuns, figure: ClaimFigure, logs: Mapping[str, float]) -> Interval | None:
-    """Return an interval without width if every metric of the expression was counted and all runs agree, else None."""
+    """Return a zero-width interval if every metric of the expression was counted and all runs agree, else None."""
     readings = [run.metrics[name] for run in measured_of(group) for name in figure.metrics if name in run.metrics]
     if len(set(logs.values())) > 1 or any(reading.provenance != COUNTED_PROVENANCE for reading in readings):
         return None
@@ -165,12 +165,12 @@ def exact_interval(group: SettingRuns, figure: ClaimFigure, logs: Mapping[str, f
 
 
 def measured_of(group: SettingRuns) -> list[RunRow]:
-    """Return the measured runs, including those without the rate that the sweep compares."""
+    """Return the measured runs, including those without the rate by which the sweep is compared."""
     return [run for run in group.runs if run.outcome is Outcome.measured]
 
 
 def ended(group: SettingRuns) -> list[Outcome]:
-    """Return the outcomes of the runs that started, one per block: runs in the same block share a seed."""
+    """Return the outcomes of the started runs, one per block, because runs in the same block share a seed."""
     began = [run for run in group.runs if run.outcome not in (Outcome.not_run, Outcome.unsupported)]
     return list({run.block: run.outcome for run in reversed(began)}.values())
 
@@ -195,19 +195,19 @@ def share(times: int, of: int, family: Family, unit: str) -> Estimate:
 
 @dataclass(frozen=True)
 class StatedFigure:
-    """A figure with its claim, and the description of its analogue if it belongs to one."""
+    """A figure with its claim, and the description of the analogue if the figure belongs to one."""
 
     claim: Claim
     figure: ClaimFigure
     analogue: str | None = None
 
     def sides(self) -> list[tuple[ClaimFigure, Mapping[str, Any]]]:
-        """Return each selection with the figure whose metric it is for: two for a ratio, four for a ratio of ratios."""
+        """Return each selection with the figure to which it belongs: two for a ratio, four for a ratio of ratios."""
         return [(ratio, side) for ratio in self.figure.ratios for side in ratio.sides]
 
 
 JudgeComposite = Callable[[StatedFigure, Sequence[SettingRuns], Family], ClaimFinding]
-"""Judges a figure over workloads or other sweeps, or projected onto a board; see `cross_sweep`."""
+"""Judges a figure over workloads or other sweeps, or a figure projected onto a board; see `cross_sweep`."""
 
 
 def judge_claims(
@@ -217,11 +217,11 @@ def judge_claims(
     across: Collection[str] = (),
     judge_composite: JudgeComposite | None = None,
 ) -> tuple[ClaimFinding, ...]:
-    """Return the finding of each figure. The intervals of those that the plan can test hold simultaneously.
+    """Return the finding on each figure. The intervals of the figures that the plan can test hold simultaneously.
 
     The settings of a ratio may differ in the values that select them and in the fields `across`; the rest of the
-    config, the hardware of one accelerator and the software must be equal. The two ratios of a ratio of ratios may
-    differ in anything.
+    config, the software, and for the same accelerator the hardware must be identical. The two ratios of a ratio of
+    ratios may differ in anything.
     """
     stated = []
     for claim in claims:
@@ -244,7 +244,7 @@ def judge_claims(
 
 
 def judge_in_sweep(one: StatedFigure, sides: Sequence[Side], family: Family, across: Collection[str]) -> ClaimFinding:
-    """Return the finding of a figure whose sides are in one sweep."""
+    """Return the finding on a figure whose sides are in the same sweep."""
     for (ratio, _), side in zip(one.sides(), sides, strict=True):
         if problem := selection_error(side) or missing_value(ratio, side):
             return make_finding(one, *problem)
@@ -261,7 +261,7 @@ def judge_in_sweep(one: StatedFigure, sides: Sequence[Side], family: Family, acr
 
 
 def _ratio(one: StatedFigure, sides: Sequence[Side], family: Family, across: Collection[str]) -> ClaimFinding:
-    """Return the finding of a ratio, or of a ratio of ratios."""
+    """Return the finding on a ratio, or on a ratio of ratios."""
     known: list[_Logs] = []
     for number, ratio in enumerate(one.figure.ratios):
         pair = comparable(ratio, sides[2 * number], sides[2 * number + 1], across)
@@ -280,7 +280,7 @@ def _ratio(one: StatedFigure, sides: Sequence[Side], family: Family, across: Col
 
 
 _Logs = tuple[SettingRuns, dict[str, float]]
-"""A setting, and the logarithm of a figure's metric by block."""
+"""A setting, and the logarithms of a figure's metric by block."""
 
 
 def _with_logs(side: Side, figure: ClaimFigure) -> list[_Logs]:
@@ -288,7 +288,7 @@ def _with_logs(side: Side, figure: ClaimFigure) -> list[_Logs]:
 
 
 def comparable(figure: ClaimFigure, ours: Side, theirs: Side, across: Collection[str]) -> tuple[_Logs, _Logs] | str:
-    """Return the two settings of a ratio that share the most blocks, or why none may be compared."""
+    """Return the two settings of a ratio that share the most blocks, or why no settings may be compared."""
     allowed = (*across, *(key for side in figure.sides for key in side))
     pairs = list(product(_with_logs(ours, figure), _with_logs(theirs, figure)))
     refusals = [incompatibility(one[0], other[0], allowed, across) for one, other in pairs]
@@ -305,7 +305,7 @@ def _ratio_of_ratios(logs: Sequence[Mapping[str, float]], shared: Collection[str
 
 
 def disturbance_verdict(settings: Sequence[SettingRuns], figure: ClaimFigure) -> VerdictReason | None:
-    """Return the verdict if other work disturbed one of these settings; counted metrics cannot be disturbed."""
+    """Return the verdict if other load disturbed any of these settings; counted metrics cannot be disturbed."""
     if UNTIMED.issuperset(figure.metrics):
         return None
     reason = next(filter(None, map(disturbance, settings)), None)
@@ -322,7 +322,7 @@ def too_few_blocks(blocks: int, which: str = "that hold both sides") -> VerdictR
 def judge_estimate(
     one: StatedFigure, measured: Estimate, settings: Sequence[SettingRuns], override: VerdictReason | None = None
 ) -> ClaimFinding:
-    """Return the finding of a measured figure; `override` replaces the verdict on its interval, if one is claimed."""
+    """Return the finding on a measured figure; `override` replaces the interval's verdict if a value is claimed."""
     verdict = one.figure.verdict_on(measured.low, measured.high), measured.reason or ""
     if override is not None and one.figure.claimed is not None:
         verdict = override
@@ -336,7 +336,7 @@ def make_finding(
     measured: Estimate | None = None,
     settings: Sequence[SettingRuns] = (),
 ) -> ClaimFinding:
-    """Return the finding of a figure and the settings that it was measured on."""
+    """Return the finding on a figure, with the settings on which it was measured."""
     names = [*(group.setting for group in settings), None, None]
     return ClaimFinding(
         id=one.claim.id,

@@ -27,7 +27,7 @@ _FACTOR = re.compile(rf"\s*(?:([A-Za-z_][\w.]*)|{_NUMBER})\s*")
 
 
 class Factor(NamedTuple):
-    """A factor of an expression: the name of a metric or a number, and the exponent 1 or -1."""
+    """A factor of an expression: a metric's name or a number, and the exponent 1 or -1."""
 
     operand: str | float
     exponent: int
@@ -36,7 +36,7 @@ class Factor(NamedTuple):
 def factors(expression: str) -> tuple[Factor, ...]:
     """Return the factors of an expression such as `window_samples / energy_joules` or `1e6 / samples_per_second`.
 
-    Raises ValueError for anything but metrics and positive numbers joined by `*` and `/`.
+    Raises ValueError for anything other than metrics and positive numbers joined by `*` and `/`.
     """
     result, exponent = [], 1
     for part in re.split(r"([*/])", expression):
@@ -54,7 +54,7 @@ VALUE_TOLERANCE = 0.1
 """The default relative tolerance of a claimed value."""
 
 BOUND_MARGIN = 0.02
-"""The share by which a value must exceed the bound of `more than`, or may miss that of `at least`."""
+"""The share by which a value must exceed the bound of `more than`, or may miss the bound of `at least`."""
 
 _BOUND = re.compile(rf"(at least|more than|at most|less than) {_NUMBER}")
 
@@ -62,7 +62,7 @@ _RANGE = re.compile(rf"{_NUMBER} to {_NUMBER}")
 
 
 class ClaimVerdict(StrEnum):
-    """Whether the interval of a measured value agrees with a claim. A claim that cannot be tested has a verdict too."""
+    """Whether the interval of a measured value agrees with a claim. Untestable claims also have a verdict."""
 
     agrees = "agrees"
     more = "more than claimed"
@@ -75,7 +75,7 @@ class ClaimVerdict(StrEnum):
 
 
 class Bounds(NamedTuple):
-    """The range of values that agree with a claim; None is unbounded."""
+    """The range of values that agree with a claim; None means unbounded."""
 
     lowest: float | None = None
     highest: float | None = None
@@ -85,7 +85,7 @@ def agreeing_bounds(claimed: float | str, tolerance: float | None = None) -> Bou
     """Return the bounds for `13.76`, `5.3 to 6.7`, `at least 3`, `more than 1`, `at most 2`, `less than 1`.
 
     A value or range is widened by `tolerance` (default `VALUE_TOLERANCE`) on both sides, and so is an inclusive bound
-    such as `at least` (default `BOUND_MARGIN`). An exclusive one such as `more than` must be exceeded by that much.
+    such as `at least` (default `BOUND_MARGIN`). An exclusive bound such as `more than` must be exceeded by that much.
     Raises ValueError for any other text.
     """
     if isinstance(claimed, str) and (match := _BOUND.fullmatch(claimed.strip())):
@@ -102,7 +102,7 @@ def agreeing_bounds(claimed: float | str, tolerance: float | None = None) -> Bou
 
 
 def interval_verdict(low: float | None, high: float | None, agreeing: Bounds) -> ClaimVerdict:
-    """Return whether an interval is within the agreeing range, above it, below it, or overlaps an end of it."""
+    """Return whether an interval is within the agreeing range, above it, below it, or overlaps one of its ends."""
     if low is None or high is None:
         return ClaimVerdict.undecided
     if agreeing.highest is not None and low > agreeing.highest:
@@ -115,10 +115,10 @@ def interval_verdict(low: float | None, high: float | None, agreeing: Bounds) ->
 
 
 GROUP = "claims"
-"""The folder of experiments that test claims, and of what `accelsweep claims` writes in `sweeps/` and `reports/`."""
+"""The folder of experiments that test claims, and of the `accelsweep claims` output in `sweeps/` and `reports/`."""
 
 OUTCOME = "outcome."
-"""The prefix of a metric that is the share of runs with an outcome, such as `outcome.diverged`."""
+"""The prefix of metrics for the share of runs with an outcome, such as `outcome.diverged`."""
 
 Selection = Annotated[dict[str, Any], Field(min_length=1)]
 
@@ -142,13 +142,13 @@ class ClaimFigure(Frozen):
     """One figure of a claim: `metric` of `setting`, divided by that of `against` if given.
 
     Settings are selected by values of their axes or configs. `metric` is an expression (`factors`) or the share of runs
-    with an outcome (`outcome.diverged`). `claimed` is parsed by `agreeing_bounds`; None only measures the value. `over`
-    divides this ratio by another one. A figure of a single setting states its `unit`. `published` are values of others
-    by label, or queries of imported rows, to be shown next to ours; a plan holds values only.
+    with an outcome (`outcome.diverged`). `claimed` is parsed by `agreeing_bounds`; if None, the value is only measured.
+    `over` divides this ratio by another one. A figure of a single setting states its `unit`. `published` has values
+    from others by label, or queries for imported rows, to be shown next to ours; a plan contains only values.
 
     With `mean_over` (an axis) or `sweeps` (names), the figure is a geometric mean over the axis' values or the sweeps,
-    with an interval over these workloads. With `projected` (the key of a board), `metric` of `setting` is
-    projected onto it. `between` names two sweeps: that of `setting` and that of `against`.
+    with an interval over these workloads. With `projected` (a board's key), `metric` of `setting` is projected onto
+    that board. `between` names two sweeps: the one of `setting` and the one of `against`.
     """
 
     name: NonEmpty | None = None
@@ -167,12 +167,12 @@ class ClaimFigure(Frozen):
 
     @property
     def ratios(self) -> tuple[ClaimFigure, ...]:
-        """The figure itself, and the ratio below `over`."""
+        """The figure itself, and the ratio in `over`."""
         return (self,) if self.over is None else (self, self.over)
 
     @property
     def sides(self) -> tuple[Selection, ...]:
-        """The selections of the setting and, for a ratio, of the other setting."""
+        """The selections for the setting and, for a ratio, for the other setting."""
         return (self.setting,) if self.against is None else (self.setting, self.against)
 
     @property
@@ -187,7 +187,7 @@ class ClaimFigure(Frozen):
 
     @property
     def outcome(self) -> Outcome | None:
-        """The outcome whose share of the runs is the figure; None for an expression of metrics."""
+        """The outcome whose share is the figure; None for an expression of metrics."""
         name = self.metric.removeprefix(OUTCOME)
         return Outcome(name) if name != self.metric else None
 
@@ -198,7 +198,7 @@ class ClaimFigure(Frozen):
 
     @property
     def named_sweeps(self) -> tuple[str, ...]:
-        """The sweeps that the figure is over, or between."""
+        """The sweeps that the figure covers or compares."""
         return (*self.sweeps, *(self.between or ()))
 
     @model_validator(mode="after")
@@ -207,7 +207,7 @@ class ClaimFigure(Frozen):
             return self
         outcomes = [outcome.value for outcome in Outcome]
         if self.metric.removeprefix(OUTCOME) not in outcomes:
-            raise ValueError(f"{self.metric!r} is no outcome; there are: {', '.join(outcomes)}")
+            raise ValueError(f"{self.metric!r} is not an outcome; there are: {', '.join(outcomes)}")
         if self.against is not None:
             raise ValueError("the share of an outcome is that of one setting and may be 0: it takes no `against`")
         if self.is_composite:
@@ -233,7 +233,7 @@ class ClaimFigure(Frozen):
         return self
 
     def verdict_on(self, low: float | None, high: float | None) -> ClaimVerdict:
-        """Return the verdict on an interval; `measured` if nothing is claimed."""
+        """Return the verdict on an interval, or `measured` if nothing is claimed."""
         if self.claimed is None:
             return ClaimVerdict.measured
         return interval_verdict(low, high, agreeing_bounds(self.claimed, self.tolerance))
@@ -251,14 +251,14 @@ Figures = Annotated[tuple[ClaimFigure, ...], Field(min_length=1)]
 
 
 class Analogue(Frozen):
-    """A smaller experiment for machines that cannot test a claim. Its verdict is not one on the claim."""
+    """A smaller experiment for machines that cannot test a claim. Its verdict does not apply to the claim."""
 
     says: NonEmpty
     figures: Figures
 
 
 class Claim(Frozen):
-    """A statement, its `source`, its `figures`, and known reasons for a different result (`differs`)."""
+    """A statement with its `source`, its `figures`, and known reasons for a different result (`differs`)."""
 
     id: NonEmpty
     statement: NonEmpty
@@ -284,12 +284,12 @@ class ClaimsOptions(BaseModel):
 
 
 class ClaimFinding(Frozen):
-    """One figure of a claim with its measured value; `reason` says why there is no verdict or no interval.
+    """A claim's figure with its measured value; `reason` states why there is no verdict or no interval.
 
     `analogue` describes the smaller experiment that the figure belongs to, None for the claim itself. `setting` and
-    `against` name the measured settings, `labels` describe them, `doubts` are those of their runs. `published` are
-    values of others by label. `projected` is the value on the board `board`: then nothing was tested. `unit` is None
-    for a ratio.
+    `against` name the measured settings, `labels` describe them, and `doubts` are the doubts about their runs.
+    `published` has values from others by label. `projected` is the value on the board `board`, in which case nothing
+    was tested. `unit` is None for a ratio.
     """
 
     id: str
@@ -314,7 +314,7 @@ class ClaimFinding(Frozen):
 
     @property
     def verdict_text(self) -> str:
-        """The verdict; that of a projection begins with `projected:`."""
+        """The verdict; for a projection it starts with `projected:`."""
         if self.projected is None:
             return self.verdict.value
         return f"projected: {'no figure claimed' if self.verdict is ClaimVerdict.measured else self.verdict.value}"
@@ -338,7 +338,7 @@ def claims_in(report: Mapping[str, Any]) -> tuple[Claim, ...]:
 
 
 def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the claims of several sweeps' `report` options; the first of each id wins."""
+    """Return the claims in several sweeps' `report` options; if IDs are the same, the first claim wins."""
     claims: dict[str, Claim] = {}
     for claim in (claim for report in reports for claim in claims_in(report)):
         claims.setdefault(claim.id, claim)
@@ -346,7 +346,7 @@ def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def with_published(report: Mapping[str, Any], home: Path) -> dict[str, Any]:
-    """Return the `report` options with imported rows replaced by their values, so that a plan needs no other file.
+    """Return the `report` options with imported rows replaced by their values, so that a plan is self-contained.
 
     Raises InputError if a query matches no row, several rows or a row in another unit, and for an unknown board.
     """

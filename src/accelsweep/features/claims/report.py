@@ -1,4 +1,4 @@
-"""Claims in the report: tables, a figure of published values, lines of text, and the page over many sweeps."""
+"""Claims in the report: tables, a figure of published values, lines of text, and the page on many sweeps."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _TONES = {
 }
 
 _SHORT_VERDICTS = {ClaimVerdict.measured: "measured"}
-"""Verdicts whose other words are in the row already."""
+"""Short forms of verdicts whose details are already in the row."""
 
 
 def tables(findings: Findings) -> list[ReportTable]:
-    """Return the tables of the sweep's claims, if it tests some."""
+    """Return the tables of the sweep's claims, if any."""
     figures = figures_of(findings)
     if not figures:
         return []
@@ -55,7 +55,7 @@ def last_lines(findings: Findings) -> list[str]:
 
 
 def claims_table(claims: Sequence[ClaimFinding], confidence: float) -> ReportTable:
-    """Return a row for each figure, those of an analogue after the claim's."""
+    """Return a row for each figure; figures of an analogue follow the claim's."""
     titles = ("Claim", "Claimed", "Measured here", "Verdict", "Doubts")
     return ReportTable(
         name="claims",
@@ -90,7 +90,7 @@ def _row(claim: ClaimFinding) -> tuple[Entry, ...]:
 
 
 def reasons_table(claims: Sequence[ClaimFinding]) -> ReportTable:
-    """Return a row for each claim with its source, and known reasons for a different result."""
+    """Return a row for each claim, with its source and known reasons for a different result."""
     rows: dict[str, ClaimFinding] = {}
     for claim in claims:
         if not claim.analogue:
@@ -159,7 +159,7 @@ def _data(claim: ClaimFinding) -> dict[str, Any]:
 
 
 def published_table(claims: Sequence[ClaimFinding]) -> ReportTable:
-    """Return the published values of each figure, a column per source, and the value measured here."""
+    """Return the published values of each figure, one column per source, and the value measured here."""
     with_values = [claim for claim in claims if claim.published]
     names = list(dict.fromkeys(name for claim in with_values for name in claim.published))
     return ReportTable(
@@ -201,7 +201,7 @@ VERDICT_TONES = {
     ClaimVerdict.undecided: Tone.doubtful,
     ClaimVerdict.disturbed: Tone.doubtful,
 }
-"""The terminal's tone of a verdict; one that was not tested has none."""
+"""The terminal style of each verdict; a claim that was not tested has none."""
 
 
 NAME = "published"
@@ -232,7 +232,7 @@ def published_figure(findings: Findings) -> Figure | Skipped:
 
 
 def _rows(place: int, claim: ClaimFinding) -> Iterator[dict[str, Any]]:
-    """Yield a row for our value, with its interval, and one for each published value."""
+    """Yield a row for our value with its interval, and one for each published value."""
     here = claim.measured
     if here is None or here.value <= 0:
         return
@@ -290,7 +290,7 @@ _SUMMARY_TEXT = {ClaimVerdict.measured: "without a claimed figure"}
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The content of the page over many sweeps; `why_not` is why a sweep, by name, was not run to its end."""
+    """The content of the page on many sweeps; `why_not` has the reason, by name, why a sweep is incomplete."""
 
     sweeps: tuple[Findings, ...]
     why_not: Mapping[str, str]
@@ -319,7 +319,7 @@ class Verdicts:
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """Why some sweeps were not run, and the commands that run them."""
+        """The reasons why some sweeps were not run, and the commands to run them."""
         pending = [
             one for one in self.sweeps if any(claim.verdict is ClaimVerdict.not_run for claim in figures_of(one))
         ]
@@ -335,13 +335,13 @@ class Verdicts:
 
     @property
     def tables(self) -> tuple[ReportTable, ...]:
-        """The verdicts, the reasons, and published values if a claim names some."""
+        """The verdicts, the reasons, and published values if a claim has any."""
         confidence = min((one.confidence for one in self.sweeps), default=CONFIDENCE)
         return tuple(_tables(self.claims, confidence))
 
 
 def write_verdicts(home: Path, sweeps: Sequence[Findings], why_not: Mapping[str, str]) -> Path:
-    """Write `reports/claims/` in `home` and return its page. The same findings give the same bytes."""
+    """Write `reports/claims/` in `home` and return its page. The same findings produce the same bytes."""
     content = Verdicts(tuple(printable_findings(one) for one in sweeps), why_not)
     files = {f"{table.name}.csv": to_csv(table.data) for table in content.tables}
     files[MARKDOWN] = _markdown(content)

@@ -1,4 +1,4 @@
-"""`accelsweep debug`: one setting in the foreground, for breakpoint() and pdb."""
+"""`accelsweep debug`: run a setting in the foreground, for breakpoint() and pdb."""
 
 from accelsweep.registry import Command, Feature
 

@@ -1,4 +1,4 @@
-"""`accelsweep debug`: run one setting in the foreground, with rank 0 in this process, so that pdb works."""
+"""`accelsweep debug`: run a setting in the foreground, with rank 0 in this process, so that pdb works."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def debug_setting(folder: SweepFolder, setting: str, launcher: Launcher | None =
     """Run the first repeat of `setting` in a temporary folder, without a timeout; return rank 0's result.
 
     Other ranks are new interpreters that print to this terminal and are killed when rank 0 fails. Nothing is recorded.
-    Raises InputError if no block of the sweep contains the setting, or if it takes several nodes.
+    Raises InputError if no block of the sweep contains the setting, or if the setting needs several nodes.
     """
 
     def pause(seconds: float) -> bool:

@@ -35,7 +35,7 @@ BackendName = Literal["slurm", "systemd", "tmux"]
 
 
 class DriverState(NamedTuple):
-    """Where a detached driver is, in words; whether it is still `pending` there, and for which `reason`."""
+    """Where a detached driver runs, in words; whether it is still `pending`, and for which `reason`."""
 
     description: str
     pending: bool = False
@@ -43,7 +43,7 @@ class DriverState(NamedTuple):
 
 
 class Submission(Document):
-    """The last detached driver: its backend (`place`), its job, unit or session there, and the submitting `host`."""
+    """The last detached driver: its backend (`place`), its job, unit or session, and the submitting `host`."""
 
     kind: ClassVar[str] = "handed"
 
@@ -62,14 +62,14 @@ class DriverExit(Document):
 
 
 def last_submission(folder: SweepFolder) -> Submission | None:
-    """Return the sweep's last detached driver, None if there was none."""
+    """Return the sweep's last detached driver, if any."""
     with contextlib.suppress(FileNotFoundError, DamagedFile, NewerFile):
         return Submission.read(folder.driver_file("handed"))
     return None
 
 
 def driver_exit_code(folder: SweepFolder) -> int | None:
-    """Return the exit code of the last detached driver, None if it has not ended or was killed."""
+    """Return the exit code of the last detached driver; None if it has not ended or was killed."""
     with contextlib.suppress(FileNotFoundError, DamagedFile, NewerFile):
         return DriverExit.read(folder.driver_file("ended")).code
     return None
@@ -81,17 +81,17 @@ def driver_log(folder: SweepFolder) -> Path:
 
 
 class Backend(Protocol):
-    """Runs drivers without a terminal. If it `queues`, a driver may start later."""
+    """Runs drivers without a terminal. With `queues`, a driver may start later."""
 
     name: BackendName
     queues: bool
 
     @property
     def warning(self) -> str | None:
-        """What could end the driver unexpectedly, for the user."""
+        """A warning for the user about what could end the driver unexpectedly."""
 
     def check(self, folder: SweepFolder, name: str) -> None:
-        """Raise InputError if the driver would be refused, or would block the sweep's own jobs."""
+        """Raise InputError if the driver would be rejected, or would block the sweep's own jobs."""
 
     def start(self, folder: SweepFolder, command: Sequence[str], name: str) -> str:
         """Start `command` with its output in the driver's log; return its ID, which is derived from `name`."""
@@ -100,7 +100,7 @@ class Backend(Protocol):
         """Return the driver's state, None if it has ended."""
 
     def stop_command(self, driver_id: str, *, pending: bool = False) -> str:
-        """Return the shell command that interrupts the driver like Ctrl-C, or cancels it while it is `pending`."""
+        """Return the shell command that interrupts the driver like Ctrl-C, or cancels a `pending` driver."""
 
 
 class DriverJobOptions(Frozen):
@@ -118,7 +118,7 @@ class DetachOptions(BaseModel):
 
 
 _DEFAULT_MEM_MB = 4000
-"""Enough for Snakemake, the publisher and the report at the same time."""
+"""Enough to run Snakemake, the publisher and the report simultaneously."""
 
 _SIGNAL_SECONDS = 180
 
@@ -129,31 +129,32 @@ _POLL_SECONDS = 1.0
 _SQUEUE_TIMEOUT_SECONDS = 5.0
 
 _REASON_TIMEOUT_SECONDS = 10.0
-"""Slurm tries to start a job on submission; the reason of a pending one appears soon after."""
+"""Slurm tries to start a job on submission; a pending job's reason appears soon after."""
 
 _MAX_AVOIDED_NODES = 8
-"""Nodes to exclude one by one, when the driver's job would block the sweep's jobs there."""
+"""Maximum nodes to exclude one by one because the driver's job would block the sweep's jobs there."""
 
 
 class SlurmBackend:
-    """A job that runs the driver. At its time limit it is followed by another one."""
+    """A job that runs the driver. When it reaches its time limit, another job follows."""
 
     name: BackendName = "slurm"
     queues = True
     warning: str | None = None
 
     def __init__(self, slurm: Slurm | None = None, avoid: Sequence[str] = (), blocks: Sequence[str] = ()) -> None:
-        """Set what `check` and `start` need: the site's options, nodes to `avoid`, and the sweep's exclusive jobs.
+        """Store what `check` and `start` need: the site's options, nodes to `avoid`, and the sweep's exclusive jobs.
 
-        `blocks` are the sbatch options of jobs of the sweep that take whole nodes; the driver must leave enough nodes.
+        `blocks` has the sbatch options of the sweep's jobs that use whole nodes; the driver must leave enough nodes
+        free.
         """
         self._slurm, self._avoid, self._blocks = slurm or Slurm(), tuple(avoid), blocks
         self._options = DriverJobOptions.model_validate(self._slurm.head or {})
 
     def check(self, folder: SweepFolder, name: str) -> None:
-        """Raise InputError if Slurm would refuse the job, or if it would block the sweep's own jobs.
+        """Raise InputError if Slurm would reject the job, or if the job would block the sweep's own jobs.
 
-        Nodes where it would block them are excluded from now on, as long as there are others.
+        Nodes where it would block them are excluded from now on, as long as other nodes remain.
         """
         compared = len(self._avoid)
         for _ in range(_MAX_AVOIDED_NODES):
@@ -203,7 +204,7 @@ class SlurmBackend:
     def start(self, folder: SweepFolder, command: Sequence[str], name: str, after: str | None = None) -> str:
         """Submit a job that runs `command`, once the job `after` has ended; return its ID.
 
-        Raises InputError if the job, or the jobs that it has to submit, could never start; it is cancelled then.
+        Cancels the job and raises InputError if it, or the jobs that it must submit, could never start.
         """
         if after is not None and (successor := self._successor(name, after)) is not None:
             return successor
@@ -222,7 +223,7 @@ class SlurmBackend:
         return job
 
     def _why_hopeless(self, job: str) -> str | None:
-        """Return why the driver's job could never start, or never submit another job; None if it may."""
+        """Return why the driver's job could never start, or never submit another job; None if nothing prevents it."""
         is_full = any(queue_limit(offered.message) for offered in map(offer, self._blocks[:1]))
         if is_full and not set(slurm.of_user()) - {job}:
             return (
@@ -242,7 +243,7 @@ class SlurmBackend:
         return None
 
     def _successor(self, name: str, after: str) -> str | None:
-        """Return the job that depends on `after`, if sbatch has submitted it although it reported a failure."""
+        """Return the job that depends on `after`, if sbatch submitted it despite reporting a failure."""
         listing = ask("squeue", "--me", "--noheader", "--states=PENDING", f"--name={name}", "--format=%i|%E")
         rows = (line.partition("|") for line in listing.splitlines())
         return next(
@@ -252,7 +253,7 @@ class SlurmBackend:
 
     @property
     def signal_seconds(self) -> int:
-        """The driver is signalled this many seconds before its time limit; Slurm may be up to a minute early."""
+        """Seconds before its time limit at which the driver is signalled; Slurm may be up to a minute early."""
         minutes = self._minutes
         if minutes is None:
             return _SIGNAL_SECONDS
@@ -282,7 +283,7 @@ class SlurmBackend:
         return [*fixed, *(f"{option}={value}" for option, value in options.items() if value is not None)]
 
     def state(self, driver_id: str) -> DriverState | None:
-        """Return the job's state, None if it has ended. Raises AccelsweepError if Slurm does not answer."""
+        """Return the job's state; None if it has ended. Raises AccelsweepError if Slurm does not answer."""
         try:
             listing = ask("squeue", "--noheader", f"--jobs={driver_id}", "--format=%i|%T|%r|%N")
         except AccelsweepError as error:
@@ -297,7 +298,7 @@ class SlurmBackend:
         return None
 
     def stop(self, driver_id: str, say: Callable[[str], None], *, patience_seconds: float) -> None:
-        """Interrupt the driver like Ctrl-C and wait for its end; cancel its job if it is pending or takes longer."""
+        """Interrupt the driver like Ctrl-C and wait for it to end; cancel its job if pending or too slow to end."""
         deadline, command = time.monotonic() + patience_seconds, ""
         while (state := self.state(driver_id)) is not None:
             previous = command
@@ -308,7 +309,7 @@ class SlurmBackend:
             time.sleep(_POLL_SECONDS)
 
     def is_cancelled(self, driver_id: str) -> bool:
-        """Return whether the ending job was cancelled; False if it will be requeued, or if Slurm does not answer.
+        """Return whether a job that is ending was cancelled; False if it will be requeued or Slurm does not answer.
 
         A job that is ending is `COMPLETING` whatever the cause, and squeue cannot filter by the underlying state. But
         a job that will be requeued counts as pending, so its used time (`%M`) is 0.
@@ -324,7 +325,7 @@ class SlurmBackend:
 
 
 class TmuxBackend:
-    """A tmux session with its own server, so that it inherits the current environment."""
+    """A tmux session with a separate server, so that it inherits the current environment."""
 
     name: BackendName = "tmux"
     queues = False
@@ -348,7 +349,7 @@ class TmuxBackend:
         return session
 
     def state(self, driver_id: str) -> DriverState | None:
-        """Return the session, None if it has ended."""
+        """Return the session; None if it has ended."""
         exists = self.is_available() and _tmux(driver_id, "has-session", "-t", f"={driver_id}").returncode == 0
         return DriverState(f"tmux session {driver_id}") if exists else None
 
@@ -363,11 +364,11 @@ def _tmux(server: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 _STOP_TIMEOUT_SECONDS = 150
-"""The time that a driver has to shut down before systemd kills it."""
+"""The time allowed for a driver to shut down before systemd kills it."""
 
 
 class SystemdBackend:
-    """A transient unit of `systemd --user`, which outlives the terminal, and with lingering also the login."""
+    """A transient unit of `systemd --user`, which outlives the terminal, and with lingering enabled, the login."""
 
     name: BackendName = "systemd"
     queues = False
@@ -405,7 +406,7 @@ class SystemdBackend:
         return unit
 
     def state(self, driver_id: str) -> DriverState | None:
-        """Return the unit, None if it has ended."""
+        """Return the unit; None if it has ended."""
         if shutil.which("systemctl") is None:
             return None
         is_active = _systemctl("is-active", driver_id).stdout.strip() in ("active", "activating", "deactivating")
@@ -424,7 +425,7 @@ def _systemctl(*arguments: str) -> subprocess.CompletedProcess[str]:
 def select_backend(site: Site, avoid: Sequence[str] = (), blocks: Iterable[Resources] = ()) -> Backend:
     """Return Slurm for a Slurm site, else systemd or tmux on this machine. Raises InputError if there is none.
 
-    On Slurm the driver runs on none of the nodes to `avoid`, and leaves enough whole nodes for `blocks`.
+    On Slurm, the driver runs on none of the nodes to `avoid`, and leaves enough whole nodes for `blocks`.
     """
     if site.scheduler == "slurm":
         return SlurmBackend(site.slurm, avoid, exclusive_job_options(site, blocks))
@@ -437,13 +438,13 @@ def select_backend(site: Site, avoid: Sequence[str] = (), blocks: Iterable[Resou
 
 
 def backend_of(submission: Submission) -> Backend:
-    """Return the backend that runs a driver."""
+    """Return the backend of a driver."""
     backends: dict[str, Backend] = {"slurm": SlurmBackend(), "systemd": SystemdBackend(), "tmux": TmuxBackend()}
     return backends[submission.place]
 
 
 def exclusive_job_options(site: Site, blocks: Iterable[Resources]) -> list[str]:
-    """Return the sbatch options of each distinct size of these blocks that takes whole nodes, on any node."""
+    """Return the sbatch options of each distinct size among these blocks that takes whole nodes, on any node."""
     sizes = dict.fromkeys(
         block for block in blocks if block.node is None and site.of_kind(block.node_kind).slurm.exclusive
     )
@@ -458,14 +459,14 @@ def driver_name(backend: Backend, folder: SweepFolder) -> str:
 
 
 def stop_hints(backend: Backend, driver_id: str, *, pending: bool) -> list[str]:
-    """Return how to stop the driver: while it is pending, and once it runs."""
+    """Return how to stop the driver while it is pending and once it is running."""
     cancel = [f"stop it while it is pending: {backend.stop_command(driver_id, pending=True)}"] if pending else []
     when = " once it runs" if pending else ""
     return [*cancel, f"stop it{when}, like Ctrl-C: {backend.stop_command(driver_id)}"]
 
 
 def active_submission(folder: SweepFolder) -> tuple[Submission, DriverState] | None:
-    """Return the pending or running detached driver with its state, None if there is none.
+    """Return the pending or running detached driver with its state, if any.
 
     Raises AccelsweepError if Slurm does not answer.
     """
@@ -488,7 +489,7 @@ class DetachedDriver:
         self._folder = folder
 
     def state(self) -> BackgroundState | None:
-        """Return its state, None if none was started."""
+        """Return the driver's state; None if none was started."""
         submission = last_submission(self._folder)
         if submission is None:
             return None
@@ -505,10 +506,10 @@ class DetachedDriver:
         )
 
     def conflict(self) -> str | None:
-        """Return why this process must not drive the sweep: a Slurm job does, or will.
+        """Return why this process must not drive the sweep: a Slurm job already does, or will.
 
-        Without Slurm on this machine there is no such job: the sweep was copied here. Raises AccelsweepError if Slurm
-        does not answer.
+        Without Slurm on this machine, there is no such job, because the sweep was copied here. Raises AccelsweepError
+        if Slurm does not answer.
         """
         if (active := self._other_job()) is None:
             return None
@@ -519,12 +520,12 @@ class DetachedDriver:
         )
 
     def end(self, say: Callable[[str], None], patience_seconds: float) -> None:
-        """Stop its job like Ctrl-C."""
+        """Stop the driver's job like Ctrl-C."""
         if active := self._other_job():
             SlurmBackend().stop(active[0].name, say, patience_seconds=patience_seconds)
 
     def _other_job(self) -> tuple[Submission, DriverState] | None:
-        """Return the active Slurm job that drives the sweep, None if there is none or this process is in it."""
+        """Return the active Slurm job that drives the sweep; None if there is none or this process belongs to it."""
         submission = last_submission(self._folder)
         if submission is None or submission.place != "slurm" or shutil.which("squeue") is None:
             return None

@@ -48,13 +48,13 @@ _LOG_POLL_SECONDS = 0.5
 _STATE_POLL_SECONDS = 10.0
 
 _MISSES = 3
-"""Polls in a row that must find no driver: a job may just be followed by its successor."""
+"""Number of consecutive polls without a driver before giving up: a job may be about to be followed by its successor."""
 
 
 def detach(home: Path, request: Request, foreground_options: Sequence[str]) -> int | None:
     """With `--detach`, plan the request and start its driver in the background; return the exit code.
 
-    None without `--detach`. `foreground_options` are given options whose answer goes to the terminal.
+    Returns None without `--detach`. `foreground_options` are given options whose output goes to the terminal.
     """
     if not request.features.get("detach"):
         return None
@@ -99,7 +99,7 @@ def detach(home: Path, request: Request, foreground_options: Sequence[str]) -> i
 
 
 def forwarded_secrets(backend: Backend, site: Site) -> dict[str, str]:
-    """Return the variables that must not pass through Slurm; a driver on this machine inherits all variables."""
+    """Return the variables that must not be passed through Slurm; a driver on this machine inherits all variables."""
     if backend.name != "slurm":
         return {}
     return {name: os.environ[name] for name in secrets_in(os.environ, site.slurm.secrets)}
@@ -136,7 +136,7 @@ def _wait_for_start(backend: Backend, folder: SweepFolder, driver_id: str) -> No
 
 
 def attach(home: Path, name: str) -> int:
-    """Print the detached driver's output, past and present, until it ends; return its exit code."""
+    """Print the detached driver's past and new output until the driver ends; return its exit code."""
     folder = SweepFolder(home, name)
     submission = last_submission(folder)
     if submission is None:
@@ -157,7 +157,7 @@ def attach(home: Path, name: str) -> int:
 
 
 class _LogFollower:
-    """Prints a driver's log once, and messages about the driver's state."""
+    """Prints a driver's log, each line once, and messages about the driver's state."""
 
     def __init__(self, folder: SweepFolder, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder, self._clock = folder, clock

@@ -54,23 +54,23 @@ if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
 
 MAX_STARTS = 100
-"""The longest chain of drivers, whatever its progress."""
+"""The maximum length of a chain of drivers, regardless of progress."""
 
 _LOCK_TIMEOUT_SECONDS = 150.0
 
 _POLL_SECONDS = 2.0
 
 _SLURM_ANSWER_SHARE = 0.5
-"""The share of the time before the time limit during which Slurm is asked again if it does not answer."""
+"""The share of the time before the time limit during which queries to Slurm are repeated if it does not answer."""
 
 _Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True)
 class PreparedCommand:
-    """A command that was checked and planned in the terminal: its request, site, and the sweep of the driver's files.
+    """A command checked and planned in the terminal: its request, site, and the sweep with the driver's files.
 
-    `plan` is the first one to measure. `claims` has none: its driver plans each of its sweeps itself.
+    `plan` is the first plan to measure. `claims` has none: its driver plans each sweep itself.
     """
 
     request: Request
@@ -106,7 +106,7 @@ class PreparedCommand:
 
     @property
     def sweeps(self) -> tuple[str, ...]:
-        """The names of the planned sweeps, first the one with the driver's files."""
+        """The names of the planned sweeps, starting with the one that has the driver's files."""
         return tuple({self.sweep: None, self.plan.manifest.sweep: None}) if self.plan else ()
 
 
@@ -118,9 +118,9 @@ def run_command(home: Path, request: Request) -> int:
 class DriverSpec(Document):
     """The stored command of a detached driver, readable by its owner only.
 
-    `site` is where the sweep's jobs run, and on Slurm the driver. `sweeps` are those that it drives. `revision` is the
-    plan that already contains the repeats of `--add-repeats`. `starts` counts the drivers so far. `secrets` are
-    environment variables that must not be passed through Slurm, which would store and display them.
+    `site` is where the sweep's jobs run, and on Slurm also the driver. `sweeps` has the names of the sweeps that it
+    drives. `revision` is the plan that already contains the repeats of `--add-repeats`. `starts` counts the drivers so
+    far. `secrets` are environment variables that must not be passed through Slurm, which would store and display them.
     """
 
     kind: ClassVar[str] = "order"
@@ -134,11 +134,11 @@ class DriverSpec(Document):
     secrets: dict[str, str] = Field(default_factory=dict)
 
     def folders(self, home: Path) -> list[SweepFolder]:
-        """Return the folders of its sweeps."""
+        """Return the folders of the driver's sweeps."""
         return [SweepFolder(home, sweep) for sweep in self.sweeps]
 
     def for_next_start(self, folder: SweepFolder) -> DriverSpec:
-        """Return the spec of the next driver; repeats that are in the plan already are not added again."""
+        """Return the spec of the next driver; repeats already in the plan are not added again."""
         request = self.request
         with contextlib.suppress(FileNotFoundError, DamagedFile):
             if Manifest.read(folder.manifest).revision >= self.revision:
@@ -146,7 +146,7 @@ class DriverSpec(Document):
         return self.model_copy(update={"request": request, "starts": self.starts + 1})
 
     def with_remaining_budget(self, started: float) -> DriverSpec:
-        """Return the spec with the time budget that is left since `started`, on the monotonic clock."""
+        """Return the spec with the time budget that remains since `started`, on the monotonic clock."""
         budget = self.request.budget_seconds
         if budget is None:
             return self
@@ -172,7 +172,7 @@ def run_driver(folder: SweepFolder) -> int:
         code = exit_code(lambda: _run_stored(folder, spec))
         ignore_eviction()
         if code == EXIT_INTERRUPTED and spec.starts > 1:
-            # An interrupted driver cancels its own jobs, but not those of the drivers before it.
+            # An interrupted driver cancels its own jobs, but not those of earlier drivers.
             for sweep_folder in spec.folders(folder.home):
                 cancel_jobs(sweep_folder, SlurmEngine(spec.site), say)
     except DriverEvicted as eviction:
@@ -191,7 +191,7 @@ def run_driver(folder: SweepFolder) -> int:
 
 
 def _run_stored(folder: SweepFolder, spec: DriverSpec) -> int:
-    # The previous driver may have been killed on another node: its lock expires soon.
+    # The previous driver may have been killed on another node; its lock expires soon.
     deadline = time.monotonic() + _LOCK_TIMEOUT_SECONDS
     while spec.starts > 1 and live_lock(folder.driver_file("claim")) is not None and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
@@ -199,7 +199,7 @@ def _run_stored(folder: SweepFolder, spec: DriverSpec) -> int:
 
 
 def _submit_successor(folder: SweepFolder, spec: DriverSpec, *, progressed: bool) -> int:
-    """Submit the job of the next driver, to start when this one has ended.
+    """Submit the job of the next driver, which starts when this one has ended.
 
     Raises AccelsweepError if the chain ends here or Slurm does not answer in time; either sends a notification.
     """
@@ -219,7 +219,7 @@ def _submit_successor(folder: SweepFolder, spec: DriverSpec, *, progressed: bool
             advice = [] if can_start else [text for job in jobs if (text := engine.advice(job.reason)) is not None]
             remedy = advice[0] if advice else "The same command resumes"
             raise AccelsweepError(f"the driver reached its time limit, and {why}. {remedy}")
-        with contextlib.suppress(AccelsweepError):  # it only finds nodes to avoid here; `start` reports a refusal
+        with contextlib.suppress(AccelsweepError):  # only finds nodes to avoid; `start` reports a rejection
             backend.check(folder, name)
         spec.write(folder.driver_file("order"))
         after = os.environ.get("SLURM_JOB_ID")
@@ -230,7 +230,7 @@ def _submit_successor(folder: SweepFolder, spec: DriverSpec, *, progressed: bool
 
 
 def _retry(query: Callable[[], _Answer], deadline: float) -> _Answer:
-    """Return Slurm's answer, asking again after an error until the deadline on the monotonic clock."""
+    """Return Slurm's answer, retrying after errors until the deadline on the monotonic clock."""
     while True:
         try:
             return query()
@@ -242,7 +242,7 @@ def _retry(query: Callable[[], _Answer], deadline: float) -> _Answer:
 
 
 def why_chain_ends(starts: int, *, progressed: bool, startable_jobs: int) -> str | None:
-    """Return why a driver at its time limit has no successor, None if it has one."""
+    """Return why a driver at its time limit has no successor; None if it has one."""
     if starts >= MAX_STARTS:
         return f"it was number {starts}: no successor is submitted"
     if not progressed and not startable_jobs:
@@ -257,7 +257,7 @@ def _record_times(folder: SweepFolder, spec: DriverSpec) -> Sequence[tuple[str, 
 
 
 def main() -> None:
-    """Run the stored command of the sweep folder on the command line."""
+    """Run the stored command of the sweep folder given on the command line."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the parent process has set
     interrupt_on_termination()

@@ -1,8 +1,8 @@
 """Distillation: a student learns from the outputs of a frozen teacher.
 
 The loss is that of G. Hinton, O. Vinyals and J. Dean, "Distilling the Knowledge in a Neural Network" (2015). The
-teacher may run on another device, and may compute the next batch while the student trains on the current one. Either
-way it receives the same batches in the same order, so losses are bitwise identical.
+teacher may run on another device, and may compute the next batch while the student trains on the current one. In both
+modes it receives the same batches in the same order, so losses are bitwise identical.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Teacher:
-    """Runs a network on batches in a thread of its own, first in, first out.
+    """Runs a network on batches in a separate thread, first in, first out.
 
-    The teacher is not a submodule of the student, so no optimiser, precision plugin or strategy sees it. torch gives
-    its thread as many intra-op threads as the rank has.
+    The teacher is not a submodule of the student, so it is invisible to optimisers, precision plugins and strategies.
+    torch gives its thread as many intra-op threads as the rank has.
     """
 
     def __init__(self, network: nn.Module, overlap: bool) -> None:
-        """With `overlap` a batch is computed once it is submitted, otherwise once its outputs are requested."""
+        """With `overlap`, a batch is computed once it is submitted, otherwise once its outputs are requested."""
         self.network = network.eval().requires_grad_(requires_grad=False)
         self._overlap = overlap
         self._queue: deque[tuple[Tensor, torch.device, Future[Tensor] | None]] = deque()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="teacher")
 
     def clear(self) -> None:
-        """Drop the submitted batches whose outputs nobody requested."""
+        """Drop the submitted batches whose outputs were not requested."""
         self._queue.clear()
 
     def submit(self, inputs: Tensor, device: torch.device) -> None:
@@ -115,7 +115,7 @@ class Distillation(Classifier):
     def training_step(self, batch: Batch, _batch_idx: int) -> Tensor:
         """Return the loss of a batch (inputs, targets), in nats."""
         inputs, targets = batch
-        if inputs.is_meta:  # FLOPs are being counted: the teacher's belong to them if it shares the student's device
+        if inputs.is_meta:  # FLOPs are being counted: they include the teacher's if it shares the student's device
             logits = self(inputs)
             return self._loss(logits, logits if self._teacher_device else self._teacher.network(inputs), targets)
         outputs = self._teacher.next_outputs().to(inputs.device)
@@ -154,7 +154,7 @@ def _parse_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise InputError(f"model.teacher_device={name} is no device: use cpu, cuda or cuda:1 ({error})") from error
+        raise InputError(f"model.teacher_device={name} is not a device: use cpu, cuda or cuda:1 ({error})") from error
     backend = getattr(torch, device.type, None)
     if device.type != "cpu" and not (
         backend is not None and backend.is_available() and (device.index or 0) < backend.device_count()
@@ -164,7 +164,7 @@ def _parse_device(name: str) -> torch.device:
 
 
 class _Lookahead(IterableDataset[Any]):
-    """Yields each batch after the next one was submitted to the teacher."""
+    """Yields each batch after submitting the next one to the teacher."""
 
     def __init__(self, loader: Any, module: Distillation, batch_size: int | None) -> None:
         self._loader, self._module, self.batch_size = loader, module, batch_size

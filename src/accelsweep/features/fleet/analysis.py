@@ -1,7 +1,7 @@
-"""Compare the nodes of a fleet: which are slower, hotter or throttled, and how much nodes differ in general.
+"""Compares the nodes of a fleet: which are slower, hotter or throttled, and how much nodes differ in general.
 
-Each node is compared with the mean of the other nodes, over all settings. The list of slower nodes and that of hotter
-ones are each corrected by Holm's method.
+Each node is compared with the mean of the other nodes, over all settings. The lists of slower and of hotter nodes are
+each corrected with Holm's method.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from accelsweep.records.plan import Manifest
 from accelsweep.results import Outcome
 
 MAX_DISTURBED_SHARE = 0.5
-"""The largest share of disturbed runs with which a node is still judged, as for settings."""
+"""The maximum share of disturbed runs for a node to be judged, as for settings."""
 
 HOTTER_BY = 5.0
-"""Kelvins above the other nodes from which a node counts as hotter: more than positions in a rack differ by."""
+"""A node counts as hotter from this many kelvins above the others, which exceeds differences within a rack."""
 
 MAX_THROTTLED_SHARE = 0.5
-"""The share of throttled blocks beyond which the node itself is at fault."""
+"""The share of throttled blocks above which the node itself is at fault."""
 
 _ORDER = (NodeVerdict.slower, NodeVerdict.undecided, NodeVerdict.disturbed, NodeVerdict.not_measured, NodeVerdict.sound)
 
@@ -63,7 +63,7 @@ class NodeData:
 
     @property
     def disturbance(self) -> str | None:
-        """Why the rates do not count: others used the node during most runs. Throttling is not a disturbance."""
+        """Why the rates do not count: other load on the node during most runs. Throttling is not a disturbance."""
         disturbances = [
             [doubt for doubt in run.doubts if doubt.disturbing and doubt.code != "throttled"] for run in self.runs
         ]
@@ -81,14 +81,14 @@ def _block_means(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def _celsius(run: RunRow) -> float | None:
-    """Return the temperature of the hottest device at the end of the window, else that of the CPU after it."""
+    """Return the temperature of the hottest device at the end of the window, or else of the CPU after the window."""
     known = [float(device.celsius) for device in run.surroundings.closed.devices if device.celsius is not None]
     cpu = run.surroundings.after.cpu_celsius
     return max(known) if known else None if cpu is None else float(cpu)
 
 
 def build_section(analysis: Analysis) -> FleetFinding | None:
-    """Return the findings on nodes; None for a sweep that does not compare nodes."""
+    """Return the findings on nodes; None if the sweep does not compare nodes."""
     manifest = analysis.manifest
     fleet = manifest.part(Fleet)
     if fleet is None:
@@ -114,7 +114,7 @@ def build_section(analysis: Analysis) -> FleetFinding | None:
 
 
 def _collect(rows: Sequence[RunRow], manifest: Manifest) -> dict[str, NodeData]:
-    """Return the data of each node, in the order of the plan. Runs on another node than planned are left out."""
+    """Return the data of each node, in plan order. Runs on a node other than the planned one are left out."""
     metric = rate_metric_of(manifest, rows)
     node_of = {block.name: block.resources.node for block in manifest.blocks}
     nodes: dict[str, NodeData] = {}
@@ -131,9 +131,9 @@ def _collect(rows: Sequence[RunRow], manifest: Manifest) -> dict[str, NodeData]:
 
 
 def _relative_log_rates(nodes: Mapping[str, NodeData]) -> dict[str, dict[str, float]]:
-    """Return for each node and block the mean over its settings of the log rate relative to the setting's usual one.
+    """Return, by node and block, the mean over settings of the log rate relative to the setting's usual log rate.
 
-    A setting's usual log rate is the mean of the nodes' means, so a setting that failed in a block causes little bias.
+    A setting's usual log rate is the mean of the node means, so a setting that failed in a block causes little bias.
     """
     usual = {
         setting: mean(
@@ -196,7 +196,7 @@ def _compare(nodes: Mapping[str, NodeData], fleet: Fleet, confidence: float) -> 
 
 
 def _deviations(values: Mapping[str, Sequence[float]]) -> dict[str, Deviation]:
-    """Return the deviation of each node with values from the others; none if fewer than two nodes have any."""
+    """Return the deviation from the others of each node with values; empty if fewer than two nodes have values."""
     known = {node: numbers for node, numbers in values.items() if numbers}
     if len(known) < 2:
         return {}
@@ -258,7 +258,7 @@ def _node_spread(
         return None
 
     def estimate(component: ComponentEstimate, count: int) -> Estimate:
-        # The standard deviation of log rates; as long as it is small, it is that of relative differences.
+        # The standard deviation of log rates, which is about that of relative differences as long as it is small.
         return Estimate(
             value=round_significant(component.value),
             low=None if component.low is None else round_significant(component.low),

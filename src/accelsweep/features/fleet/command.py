@@ -1,4 +1,4 @@
-"""`accelsweep fleet`: measure the same settings on each node of a cluster, and name the sick ones."""
+"""`accelsweep fleet`: measure the same settings on each node of a cluster, and report sick nodes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class FleetRequest(Extension):
         return select_nodes(home, request, self.fleet)
 
     def plan(self, home: Path, request: Request, make: Callable[..., Plan]) -> Plan:
-        """Return the plan, with a block for each node and round."""
+        """Return the plan, with a block per node and round."""
         del home, request
         return make(part=self.fleet)
 
@@ -77,10 +77,10 @@ def measure_nodes(home: Path, request: Request) -> tuple[int, Findings | None]:
 
 
 def select_nodes(home: Path, request: Request, fleet: Fleet) -> Request:
-    """Return the request with the sweep's name and the names of its nodes, unless they are selected already.
+    """Return the request with the sweep's name and the names of its nodes, unless already selected.
 
-    The sweep is planned without nodes first, because its jobs decide which nodes are eligible. Raises InputError if the
-    nodes cannot be compared.
+    The sweep is first planned without nodes, because its jobs determine which nodes are eligible. Raises InputError if
+    the nodes cannot be compared.
     """
     from accelsweep.planning.checked_grid import comparison_name
     from accelsweep.planning.plan import make_plan

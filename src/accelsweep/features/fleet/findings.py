@@ -20,7 +20,7 @@ from accelsweep.significant_digits import count_of, significant
 class NodeVerdict(StrEnum):
     """The verdict on a node's rate that its interval and Holm's correction support, given the tolerance.
 
-    `sound` means shown not to be slower by the tolerance, `disturbed` that others used the node during most runs.
+    `sound` means shown not to be slower by the tolerance; `disturbed` means other load on the node during most runs.
     """
 
     slower = "slower"
@@ -31,11 +31,11 @@ class NodeVerdict(StrEnum):
 
 
 class FleetNode(Frozen):
-    """A node compared with the mean of the others; values that are not known are None."""
+    """A node compared with the mean of the others; unknown values are None."""
 
     node: str = Field(description="the node's name in the cluster")
     sick: bool = Field(False, description="whether it is slower than the tolerance allows, or throttled in most blocks")
-    faults: tuple[str, ...] = Field((), description="those of `slower`, `throttled` and `hotter` that are shown")
+    faults: tuple[str, ...] = Field((), description="which of `slower`, `throttled` and `hotter` were shown")
     verdict: NodeVerdict = Field(description="what the interval of the ratio supports, corrected")
     reason: str = Field(description="the reason for the verdict")
     ratio: Estimate | None = Field(None, description="its rate divided by the mean of the other nodes")
@@ -72,7 +72,7 @@ class FleetFinding(Section):
     compares_nodes: ClassVar[bool] = True
 
     def recommendation(self, manifest: Manifest) -> Recommendation:
-        """Return the sick nodes, those that could be sick, and the command that settles these."""
+        """Return the sick nodes, the nodes that could be sick, and the command that settles the latter."""
         sick = [node for node in self.nodes if node.sick]
         unsettled = [node for node in self.nodes if not node.sick and node.verdict is not NodeVerdict.sound]
         throttled = (node for node in sick[:_MAX_NAMES] if len(sick) > 1 or "throttled" in node.faults)
@@ -110,7 +110,7 @@ class FleetFinding(Section):
 
 
 _MAX_NAMES = 4
-"""Nodes that a sentence names; the table has all of them."""
+"""Maximum nodes to name in a sentence; the table has all nodes."""
 
 
 def _names(nodes: Sequence[FleetNode]) -> str:
@@ -119,7 +119,7 @@ def _names(nodes: Sequence[FleetNode]) -> str:
 
 
 def _fault_text(node: FleetNode) -> str:
-    """Return for example `gpu3 is 2.0 % slower than the other nodes [-2.4, -1.6]`, and how often it was throttled."""
+    """Return text such as `gpu3 is 2.0 % slower than the other nodes [-2.4, -1.6]`, with throttled blocks if any."""
     throttled = f"was throttled in {node.throttled} of {count_of(node.blocks, 'block')}"
     if node.verdict is not NodeVerdict.slower or node.ratio is None:
         return f"{node.node} {throttled}"
@@ -148,7 +148,7 @@ def _certainty(unsettled: Sequence[FleetNode]) -> Certainty:
 
 
 def _settling_command(verdicts: set[NodeVerdict], manifest: Manifest) -> str | None:
-    """Return the command that repeats disturbed or missing runs, or doubles the rounds; None without verdicts."""
+    """Return the command that repeats disturbed or missing runs, or doubles the rounds; None if no verdicts exist."""
     if NodeVerdict.disturbed in verdicts:
         return f"accelsweep retry {manifest.sweep} --outcome disturbed && {sweep_command(manifest)}"
     if NodeVerdict.undecided in verdicts:

@@ -1,7 +1,7 @@
-"""The plan of `accelsweep fleet`: in each round every node measures all settings, in a block of its own.
+"""The plan of `accelsweep fleet`: in each round, every node measures all settings in a separate block.
 
 The node is a property of the block, not of the setting, so a setting has the same ID on all nodes, and settings are
-compared within a block as in any other sweep. Blocks of an earlier plan count if they contain all settings.
+compared within a block as in any other sweep. Blocks from an earlier plan count if they contain all settings.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Healthy machines of one model differ: Lambda's ResNet-50 rates of 39 H100 SXM ma
 class Fleet(PlanPart):
     """The nodes to compare: each measures all settings in `each` blocks.
 
-    `asked` is the argument of `--nodes`. A node is sick if its rate is lower than the others' by more than the share
-    `tolerance`.
+    `asked` is the argument of `--nodes`. A node is sick if its rate is lower than that of the others by more than the
+    share `tolerance`.
     """
 
     command: ClassVar[str] = "fleet"
@@ -53,15 +53,15 @@ class Fleet(PlanPart):
 
     @property
     def repeats(self) -> int:
-        """The number of blocks of all nodes."""
+        """The total number of blocks on all nodes."""
         return len(self.nodes) * self.each
 
 
 def plan_blocks(task: DesignInput, fleet: Fleet, existing: Sequence[Block], measured: frozenset[str]) -> BlockDesign:
-    """Return `fleet.each` blocks for each node, counting existing ones.
+    """Return `fleet.each` blocks per node, including existing ones.
 
     `measured` names finished blocks. They stay in the plan even if their node is no longer selected, for example
-    because it has failed since. Raises InputError if the settings do not fit into one block.
+    because it has since failed. Raises InputError if the settings do not fit into one block.
     """
     settings = _settings_of_block(task)
     blocks = {block.name: block for block in existing}

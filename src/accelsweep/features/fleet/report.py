@@ -1,4 +1,4 @@
-"""The tables of a fleet: its nodes, worst first, and the spread between and within nodes."""
+"""The fleet's tables: its nodes, worst first, and the spread between and within nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TONES = {NodeVerdict.slower: "slower", NodeVerdict.sound: "same"}
 
 
 def tables(findings: Findings) -> list[ReportTable]:
-    """Return the fleet's tables for the report and the terminal; none for a sweep that does not compare nodes."""
+    """Return the fleet's tables for the report and the terminal; empty if the sweep does not compare nodes."""
     fleet = findings.section(FleetFinding)
     return [] if fleet is None else [fleet_table(fleet), spread_table(fleet)]
 
@@ -97,7 +97,7 @@ def _interval_columns(name: str, estimate: Estimate | None) -> dict[str, float |
 
 
 def spread_table(fleet: FleetFinding) -> ReportTable:
-    """Return the standard deviations between and within nodes, a row for each setting."""
+    """Return the standard deviations between and within nodes, one row per setting."""
     return ReportTable(
         name="node_spread",
         title="How much nodes differ",

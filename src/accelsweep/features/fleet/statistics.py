@@ -1,10 +1,9 @@
-"""Statistics of groups of values: one-way random effects, and each group against the mean of the others.
+"""Statistics of groups of values: one-way random effects, and each group compared with the mean of the others.
 
 The random effects model is y = m + a + e, with a for the group and e for the value. `between` is the standard deviation
-of a, `within` that of e, and both are the estimates of the analysis of variance (Searle, "Linear Models", 1971, ch. 9).
-For unbalanced groups the sum of squares between them is unweighted, with the harmonic mean of the group sizes: Thomas
-and Hultquist, "Interval estimation for the unbalanced case of the one-way random effects model" (Annals of Statistics
-6, 1978).
+of a, `within` that of e; both are analysis-of-variance estimates (Searle, "Linear Models", 1971, ch. 9). For unbalanced
+groups the sum of squares between them is unweighted, with the harmonic mean of the group sizes: Thomas and Hultquist,
+"Interval estimation for the unbalanced case of the one-way random effects model" (Annals of Statistics 6, 1978).
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from accelsweep.analysis.intervals import Family, Interval, critical_t, mean, va
 from accelsweep.analysis.simultaneous_intervals import moderate
 
 MIN_GROUPS = 2
-"""Groups of at least two values, without which the components are not identifiable."""
+"""The components are not identifiable with fewer groups of at least two values."""
 
 MIN_GROUPS_FOR_INTERVAL = 3
-"""Two groups have a single degree of freedom between them: the interval would reach to hundreds of times the value."""
+"""Two groups have a single degree of freedom between them: the interval would extend to hundreds of times the value."""
 
 _NO_SPREAD = 1e-12
 """A standard deviation below this is rounding error, not noise."""
@@ -31,7 +30,7 @@ _NO_SPREAD = 1e-12
 
 @dataclass(frozen=True)
 class ComponentEstimate:
-    """A standard deviation with its interval, in the units of the values; `reason` says why there is no interval."""
+    """A standard deviation with its interval, in the units of the values; `reason` states why there is no interval."""
 
     value: float
     low: float | None
@@ -50,9 +49,10 @@ class VarianceComponents:
 
 
 def variance_components(groups: Sequence[Sequence[float]], confidence: float) -> VarianceComponents | None:
-    """Return the variance components; `confidence` is that of each interval by itself.
+    """Return the variance components; `confidence` applies to each interval individually.
 
-    Groups of a single value are left out. None if fewer than two groups remain, or if no group has any spread.
+    Groups with a single value are left out. Returns None if fewer than two groups remain, or if no group has any
+    spread.
     """
     usable = [values for values in groups if len(values) > 1]
     if len(usable) < MIN_GROUPS:
@@ -81,7 +81,7 @@ def _between_estimate(
         return ComponentEstimate(value, None, None, reason)
     low, high = _difference_interval(between, within, groups - 1, degrees, (1.0 - confidence) / 2.0)
     if high <= 0.0:
-        # The group means are closer together than the noise within groups explains. The interval [0, 0] would claim
+        # The group means are closer together than the noise within groups implies. The interval [0, 0] would claim
         # with certainty that groups do not differ.
         return ComponentEstimate(value, None, None, "the groups differ by less than the noise within them explains")
     return ComponentEstimate(value, _sqrt(low / size), _sqrt(high / size))
@@ -100,7 +100,7 @@ def _within_interval(square: float, degrees: int, tail: float) -> tuple[float, f
 def _difference_interval(
     first: float, second: float, first_degrees: int, second_degrees: int, tail: float
 ) -> tuple[float, float]:
-    """Return the interval of the difference of two expected mean squares, with `tail` beyond each end.
+    """Return the interval of the difference between two expected mean squares, with `tail` beyond each end.
 
     The modified large sample method of Graybill and Wang, "Confidence intervals on nonnegative linear combinations of
     variances" (JASA 75, 1980), for differences: Ting, Burdick, Graybill, Jeyaratnam and Lu, "Confidence intervals on
@@ -121,7 +121,7 @@ def _difference_interval(
 
 
 def _f_quantile(tail: float, first: int, second: int | None = None) -> float:
-    """Return the value that F exceeds with probability `tail`; without `second` its degrees of freedom are infinite."""
+    """Return the value that F exceeds with probability `tail`; `second` defaults to infinite degrees of freedom."""
     if second is None:
         return float(special.chdtri(first, tail)) / first
     return float(special.fdtri(first, second, 1.0 - tail))
@@ -129,10 +129,10 @@ def _f_quantile(tail: float, first: int, second: int | None = None) -> float:
 
 @dataclass(frozen=True)
 class Deviation:
-    """The mean of a group minus the mean of the other groups' means; `reason` says why there is no interval for it.
+    """The mean of a group minus the mean of the other groups' means; `reason` states why there is no interval.
 
-    `error` is its standard error with `degrees` degrees of freedom. `group_error` is the standard error from the
-    group's own `count` values alone.
+    `error` is its standard error with `degrees` degrees of freedom. `group_error` is the standard error from only the
+    group's own `count` values.
     """
 
     center: float
@@ -143,7 +143,7 @@ class Deviation:
     reason: str | None = None
 
     def interval(self, family: Family) -> Interval:
-        """Return the interval as one of `family`, never narrower than the plain one from the group's own noise."""
+        """Return the interval as one of `family`, never narrower than the plain interval from the group's own noise."""
         if self.reason is not None:
             return Interval(self.center, None, self.count, self.reason)
         half_width = critical_t(self.degrees, family.confidence, family.size) * self.error
@@ -153,7 +153,7 @@ class Deviation:
     def p_value_below(self, bound: float, confidence: float) -> float:
         """Return the two-sided p-value for a deviation of `bound` or more; 1 if the group's own interval reaches it.
 
-        It is below 1 - confidence exactly where a two-sided interval lies below the bound.
+        It is below 1 - confidence exactly if the two-sided interval lies below the bound.
         """
         if self.reason is not None or self.center + critical_t(self.count - 1, confidence) * self.group_error >= bound:
             return 1.0
@@ -167,7 +167,7 @@ class Deviation:
 def deviations_from_others(groups: Sequence[Sequence[float]]) -> list[Deviation]:
     """Return the deviation of each of two or more groups, each with at least one value.
 
-    A group of a single value, or without any spread, has no interval, but counts among the others.
+    A group with a single value, or without any spread, has no interval, but counts among the others.
     """
     spreads = [math.sqrt(variance(values)) if len(values) > 1 else 0.0 for values in groups]
     noisy = [index for index, spread in enumerate(spreads) if spread > _NO_SPREAD]
@@ -205,7 +205,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for multiple testing; they control the family-wise error rate.
 
     S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979). It
-    holds under any dependence, and is uniformly more powerful than Bonferroni's correction.
+    is valid under any dependence, and uniformly more powerful than Bonferroni's correction.
     """
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     corrected, largest = [1.0] * len(p_values), 0.0

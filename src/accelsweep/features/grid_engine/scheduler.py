@@ -1,4 +1,4 @@
-"""Grid Engine: blocks become jobs of qsub, are found in qstat by their names, and qacct explains how they ended."""
+"""Grid Engine: blocks are submitted with qsub, found in qstat by job name, and qacct reports how they ended."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from accelsweep.schedulers.protocol import Job, JobEnd, JobOffer, Remedy, Resour
 from accelsweep.significant_digits import count_of
 
 ONE_AT_A_TIME = "--one-at-a-time"
-"""An option of our `submit` command: a sweep's jobs run one after another, because they may share a node."""
+"""An option of our `submit` command: a sweep's jobs run one at a time, because they may share a node."""
 
 LOGS = "grid-engine-logs"
-"""The folder of job logs, in the working directory."""
+"""The folder for job logs, in the working directory."""
 
 _COMMAND = ("-b", "y", "-shell", "n")
 
 _MAX_RELEASES = 3
 
 _MAX_REASONS = 20
-"""qstat -j takes a while for each job, so only the first ones that wait get their reasons."""
+"""qstat -j is slow for each job, so reasons are queried only for the first waiting jobs."""
 
 _QSTAT_ROW = re.compile(
     r"^ *(?P<number>\d+) +\S+ +\S+ +\S+ +(?P<state>[a-zA-Z]+) +(?P<since>\S+ \S+) +(?:(?P<queue>\S+@\S+) +)?\d+.*\n"
@@ -53,12 +53,12 @@ _OUT_OF_MEMORY = "more memory than its limit"
 
 
 def job_name(sweep: str, home: Path, block: str) -> str:
-    """Return the name of a block's job. It identifies sweep, folder and block, because qstat lists nothing else."""
+    """Return the name of a block's job. It identifies the sweep, folder and block, because qstat lists nothing else."""
     return f"accelsweep-{re.sub(r'[^A-Za-z0-9_-]', '-', sweep)[:50]}-{_digest(home)}-{block}"
 
 
 def block_of(name: str, home: Path) -> str | None:
-    """Return the block of the job with this name; None unless it was submitted from `home`."""
+    """Return the block of the job with this name; None unless the job was submitted from `home`."""
     match = re.fullmatch(f"accelsweep-.+-{_digest(home)}-({BLOCK_NAME})", name)
     return match[1] if match else None
 
@@ -92,7 +92,7 @@ def _elapsed(since: str) -> str:
 
 
 def _reason(number: str) -> str:
-    """Return why a job waits. Many sites do not have the scheduler publish that (`schedd_job_info`)."""
+    """Return why a job is waiting. At many sites the scheduler does not publish the reason (`schedd_job_info`)."""
     try:
         details = ask("qstat", "-j", number)
     except AccelsweepError:  # it has ended meanwhile
@@ -103,11 +103,11 @@ def _reason(number: str) -> str:
     return "no reason given"
 
 
-# How a job ended. Grid Engine kills at once and logs nothing, so we append a line made from qacct to the job's log.
+# How a job ended. Grid Engine kills jobs without logging, so we append a line based on qacct to the job's log.
 
 
 def read_qacct(output: str) -> dict[str, str]:
-    """Return the fields of the last job in qacct's output: job numbers start anew after ten million."""
+    """Return the fields of the last job in qacct's output, because job numbers start over after ten million."""
     lines = output.rpartition("=====")[2].splitlines()
     pairs = (line.split(None, 1) for line in lines if line.strip("= "))
     return {pair[0]: " ".join(pair[1].split()) if len(pair) > 1 else "" for pair in pairs}
@@ -119,9 +119,9 @@ def succeeded(account: Mapping[str, str]) -> bool:
 
 
 def log_line(account: Mapping[str, str]) -> str | None:
-    """Return a log line about a job that Grid Engine killed: the limit that it exceeded, or else qacct's fields.
+    """Return a log line about a job that Grid Engine killed, with the exceeded limit or else qacct's fields.
 
-    None for a job that exited by itself: its own log says more.
+    None for a job that exited by itself: its own log has more details.
     """
 
     def number(field: str) -> float:
@@ -142,7 +142,7 @@ def log_line(account: Mapping[str, str]) -> str | None:
 
 
 def is_out_of_memory(line: str) -> bool:
-    """Return whether this line of a job's log says that it was killed for lack of memory."""
+    """Return whether this line of a job's log reports that the job was killed for lack of memory."""
     return line.startswith(_LOG_PREFIX) and _OUT_OF_MEMORY in line
 
 
@@ -163,7 +163,7 @@ class GridEngineScheduler:
         return options
 
     def _slots(self, needs: Resources) -> int:
-        """Return the slots of a job, one per CPU core: all of a node's if the job is to be alone there."""
+        """Return the slots of a job, one per CPU core: all slots of a node for an exclusive job."""
         cores = self.site.of_kind(needs.node_kind).count("cpu") if self._options(needs).exclusive else 0
         return max(needs.cpus, cores)
 
@@ -219,7 +219,7 @@ class GridEngineScheduler:
         return f"{self.name} ({ask('qstat', '-help').partition(chr(10))[0].strip()})"
 
     def offer(self, needs: Resources) -> JobOffer:
-        """Ask `qsub -w v` whether an empty cluster could run such a job."""
+        """Check with `qsub -w v` whether an empty cluster could run such a job."""
         command = ["qsub", "-w", "v", *self._plain_options(needs), *_COMMAND, "true"]
         accepted, output = answered(*command)
         message = re.sub(r"^(Unable to run job: |verification: |Exiting\.?$)", "", output, flags=re.MULTILINE)
@@ -228,7 +228,7 @@ class GridEngineScheduler:
         return JobOffer(accepted, message, shlex.join(command), temporary=temporary)
 
     def default_memory_mb(self, needs: Resources) -> int | None:
-        """Return None: a queue's default is not known."""
+        """Return None, because a queue's default is unknown."""
         del needs
         return None
 
@@ -242,7 +242,7 @@ class GridEngineScheduler:
         return [word for word in shlex.split(self._qsub_options(needs)) if word != ONE_AT_A_TIME]
 
     def state(self, number: str) -> str | None:
-        """Return `STATE (REASON)` of a job; None once it has ended."""
+        """Return the `STATE (REASON)` of a job; None once it has ended."""
         row = re.search(rf"^ *{number} +\S+ +\S+ +\S+ +(\S+)", ask("qstat"), re.MULTILINE)
         return f"{row[1]} ({_reason(number)})" if row else None
 
@@ -254,7 +254,7 @@ class GridEngineScheduler:
         return [replace(job, reason=reasons.get(job.number, job.reason)) for job in jobs]
 
     def own_jobs(self, log: str, home: Path, blocks: Collection[str]) -> list[Job] | None:
-        """Return the jobs of these blocks: an earlier driver's have ended before Snakemake starts."""
+        """Return the jobs of these blocks: those of an earlier driver have ended before Snakemake starts."""
         return self.jobs(home, blocks) if "with external jobid" in log else None
 
     def waits(self, job: Job) -> bool:
@@ -262,9 +262,9 @@ class GridEngineScheduler:
         return "qw" in job.state and "E" not in job.state
 
     def remedy(self, job: Job, tried: int) -> Remedy | None:
-        """Clear the error state of a job that no node could start, or delete it after some attempts.
+        """Clear the error state of a job that no node could start, or delete the job after several attempts.
 
-        Grid Engine would leave it in the queue for ever.
+        Grid Engine would leave it in the queue forever.
         """
         if "E" not in job.state:
             return None
@@ -278,12 +278,12 @@ class GridEngineScheduler:
         return ("qdel", *numbers)
 
     def keys_for(self, words: str) -> tuple[str, ...]:
-        """Return no keys: qsub does not say which option its message is about."""
+        """Return no keys, because qsub does not report which option its message is about."""
         del words
         return ()
 
     def queue_limit(self, refusal: str) -> str | None:
-        """Return qsub's message about `max_u_jobs` or `max_jobs`; None for any other refusal."""
+        """Return qsub's message about `max_u_jobs` or `max_jobs`; None for any other rejection."""
         match = _QUEUE_FULL.search(refusal)
         return match[1] if match else None
 
@@ -297,17 +297,17 @@ class GridEngineScheduler:
         return len(_QSTAT_ROW.findall(listing))
 
     def never_starts(self, reason: str) -> bool:
-        """Return False: qsub refuses what can never run."""
+        """Return False, because qsub rejects jobs that can never run."""
         del reason
         return False
 
     def advice(self, reason: str) -> str | None:
-        """Return None: the scheduler's own sentence says it."""
+        """Return None: the scheduler's own message is sufficient."""
         del reason
         return None
 
     def job_end(self, paragraph: str, home: Path) -> JobEnd | None:
-        """Return how a job ended, from a paragraph of Snakemake's log; None if it is not about a job."""
+        """Return how a job ended, from a paragraph of Snakemake's log; None if the paragraph is not about a job."""
         if refused := _SUBMISSION_FAILED.search(paragraph):
             noise = r"^Unable to run job: (?:error: )?|^Exiting\.\n"
             return JobEnd(refusal=re.sub(noise, "", refused[1], flags=re.MULTILINE))
@@ -315,13 +315,13 @@ class GridEngineScheduler:
         return JobEnd(number=number[1], state="failed", log=log_path(number[1], home)) if number else None
 
     def own_messages(self, lines: Sequence[str]) -> list[str]:
-        """Return what the lines that we append to a job's log say about its end."""
+        """Return the information on a job's end from the lines that we append to its log."""
         return [line.removeprefix(_LOG_PREFIX) for line in lines if line.startswith(_LOG_PREFIX)]
 
 
 @dataclass(frozen=True)
 class GridEngineJob:
-    """The job that this process runs in, with the interface `schedulers.select.ThisJob`."""
+    """The job in which this process runs, with the interface `schedulers.select.ThisJob`."""
 
     number: str
     restarts: int
@@ -330,7 +330,7 @@ class GridEngineJob:
 
     @classmethod
     def found(cls) -> GridEngineJob | None:
-        """Return the job that this process runs in; None outside a job."""
+        """Return the job in which this process runs; None outside a job."""
         number = os.environ.get("JOB_ID")
         if number is None or "SGE_TASK_ID" not in os.environ:  # JOB_ID alone is a common name
             return None

@@ -1,7 +1,7 @@
 """The keys `site.grid_engine`, and the draft of a site file that `accelsweep init --from-grid-engine` writes.
 
 qhost lists the nodes with their queues; qconf describes queues, parallel environments and resources. GPUs are resources
-that every site names in its own way, so the draft guesses their names and says so.
+with site-specific names, so the draft guesses the names and notes this.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
-from xml.etree import ElementTree as ET  # nosec B405 # it parses the output of the cluster's own qhost
+from xml.etree import ElementTree as ET  # nosec B405 # parses the output of the cluster's own qhost
 
 from accelsweep.config.site import JobOptions
 from accelsweep.errors import AccelsweepError, InputError
@@ -20,9 +20,9 @@ from accelsweep.schedulers.slurm_site import DraftedKind, also, site_file
 
 _RESERVED = {
     "-N": "the job's name, by which the driver finds it",
-    "-o": "the job's log, which tells how it ended",
-    "-e": "the job's log, which tells how it ended",
-    "-j": "the job's log, which tells how it ended",
+    "-o": "the job's log, which shows how it ended",
+    "-e": "the job's log, which shows how it ended",
+    "-j": "the job's log, which shows how it ended",
     "-terse": "the output, from which Snakemake reads the job's number",
     "-t": "the output, from which Snakemake reads the job's number",
     "-sync": "the output, from which Snakemake reads the job's number",
@@ -31,13 +31,13 @@ _RESERVED = {
     "-cwd": "the folder that all paths of a block are relative to",
     "-wd": "the folder that all paths of a block are relative to",
 }
-"""Options of qsub that we set, with what they decide."""
+"""The qsub options that we set, with what they determine."""
 
 
 class GridEngine(JobOptions):
-    """How blocks become Grid Engine jobs at a site.
+    """How blocks are submitted as Grid Engine jobs at a site.
 
-    `queue` takes every block, or those with GPUs where `cpu_queue` takes the others. `parallel_environment` grants
+    `queue` takes all blocks, or only those with GPUs if `cpu_queue` takes the others. `parallel_environment` grants
     slots on one node. `memory_resource` is requested with `mem_mb` divided by the slots. `gpu_resource` counts a job's
     GPUs, and `gpu_model_resource` names their type.
     """
@@ -52,16 +52,16 @@ class GridEngine(JobOptions):
 
     @property
     def has_cpu_partition(self) -> bool:
-        """Whether jobs without GPUs go to another queue."""
+        """Whether jobs without GPUs go to a different queue."""
         return self.cpu_queue is not None
 
     def queue_for(self, gpus: int) -> str | None:
-        """Return the queue of a job with so many GPUs; None for any queue."""
+        """Return the queue for a job with this number of GPUs; None for any queue."""
         return self.queue if gpus else self.cpu_queue or self.queue
 
 
 def check_options(options: GridEngine, file_of: Callable[[str], str]) -> None:
-    """Raise InputError for options in `extra` that we set ourselves: qsub would take the last of two.
+    """Raise InputError for options in `extra` that we set ourselves, because qsub would use the last of two.
 
     `file_of` returns the file of a key.
     """
@@ -85,7 +85,7 @@ class _Node(NamedTuple):
     name: str
     memory_bytes: int
     slots: tuple[tuple[str, int], ...]
-    """(name, slots) of each queue that takes batch jobs there."""
+    """(name, slots) of each queue that takes batch jobs on this node."""
     gpus: int
     gpu_model: str | None
 
@@ -97,7 +97,7 @@ class _Queue(NamedTuple):
 
 
 def draft(name: str) -> str:
-    """Return a site file for this login node's cluster. Raises AccelsweepError where Grid Engine does not answer."""
+    """Return a site file for this login node's cluster. Raises AccelsweepError if Grid Engine does not answer."""
     gpu_resource, gpu_model_resource = _gpu_resources()
     nodes = list(_nodes(gpu_resource, gpu_model_resource))
     if not nodes:
@@ -117,7 +117,7 @@ def draft(name: str) -> str:
 
 
 def _kind(nodes: Sequence[_Node], queues: Mapping[str, _Queue]) -> DraftedKind:
-    """Return alike nodes as a kind, in the queue with the longest time limit."""
+    """Return identical nodes as a kind, in the queue with the longest time limit."""
     _, slots, gpus, gpu_model = nodes[0][1:]
     _, cores, name = max((queues[name].minutes or math.inf, number, name) for name, number in slots)
     queue = queues[name]
@@ -140,7 +140,7 @@ def _kind(nodes: Sequence[_Node], queues: Mapping[str, _Queue]) -> DraftedKind:
 
 
 def _gpu_resources() -> tuple[str | None, str | None]:
-    """Return the resources whose names look like a count of GPUs and like a type of GPU; None where there is none."""
+    """Return the resources with names that look like a GPU count and a GPU type; None for a missing one."""
     lines = ask("qconf", "-sc").splitlines()
     rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
     counters = [row[0] for row in rows if row[2] in ("INT", "DOUBLE") and row[5] in ("YES", "JOB")]
@@ -153,7 +153,7 @@ def _gpu_resources() -> tuple[str | None, str | None]:
 
 
 def _nodes(gpu_resource: str | None, gpu_model_resource: str | None) -> Iterator[_Node]:
-    """Yield the nodes that have a queue which takes batch jobs."""
+    """Yield the nodes that have a queue for batch jobs."""
     try:
         listing = ET.fromstring(ask("qhost", "-q", "-xml"))  # noqa: S314 - the cluster's own output  # nosec B314
     except ET.ParseError as error:
@@ -179,7 +179,7 @@ def _nodes(gpu_resource: str | None, gpu_model_resource: str | None) -> Iterator
 
 
 def _queue(name: str) -> _Queue:
-    # Values of single nodes follow the default in brackets: 48:00:00,[g1=24:00:00]
+    # Values for single nodes follow the default in brackets: 48:00:00,[g1=24:00:00]
     values = {key: value.partition(",[")[0].strip() for key, value in _qconf("-sq", name).items()}
     environments = re.split(r"[ ,]+", values.get("pe_list", "NONE"))
     on_one_node = (
@@ -195,6 +195,6 @@ def _queue(name: str) -> _Queue:
 
 
 def _qconf(*arguments: str) -> dict[str, str]:
-    """Return the attributes that qconf prints. Long lines continue after a backslash."""
+    """Return the attributes that qconf prints. Long lines are continued after a backslash."""
     lines = re.sub(r"\\\n\s*", "", ask("qconf", *arguments)).splitlines()
     return {words[0]: words[1].strip() for line in lines if len(words := line.split(None, 1)) == 2}

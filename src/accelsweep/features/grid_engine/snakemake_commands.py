@@ -1,4 +1,4 @@
-"""The commands by which Snakemake's cluster-generic executor submits a block's job and asks for its status."""
+"""The commands with which Snakemake's cluster-generic executor submits a block's job and queries its status."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from accelsweep.schedulers.protocol import ask
 from accelsweep.signals import exit_code_of, parser_for
 
 _LOG_SECONDS = 10.0
-"""A log appears here within this time. A job without one was deleted in the queue."""
+"""A log appears here within this time. A job without a log was deleted in the queue."""
 
 _QACCT_SECONDS = 60.0
-"""qacct knows a job within this time of its end."""
+"""A job appears in qacct within this time of its end."""
 
 
 def status(number: str, home: Path) -> str:
     """Return `running`, `success` or `failed` for a job submitted from `home`.
 
-    It never fails, because Snakemake would stop. Where qacct does not know an ended job, the answer is `success`, and
-    Snakemake looks for the job's files.
+    It never fails, because Snakemake would stop. If an ended job is missing from qacct, the status is `success`, and
+    Snakemake checks for the job's files.
     """
     try:
         ask("qstat", "-j", number)
@@ -46,11 +46,11 @@ def status(number: str, home: Path) -> str:
     else:
         return "running"
     log = log_path(number, home)
-    marker = log.with_suffix(".gone")  # as old as our first question after the job left the queue
+    marker = log.with_suffix(".gone")  # created by our first query after the job left the queue
     try:
         state = _final_status(number, log, marker)
     except OSError:
-        return "running"  # a full disk, for example: there may be room at the next question
+        return "running"  # a full disk, for example: there may be room at the next query
     if state != "running":
         with contextlib.suppress(OSError):
             marker.unlink(missing_ok=True)
@@ -78,7 +78,7 @@ def _final_status(number: str, log: Path, marker: Path) -> str:
 
 
 def submit(sweep: str, block: str, job: Sequence[str]) -> int:
-    """Submit a block's job: options of qsub, and the script. Returns qsub's exit code."""
+    """Submit a block's job, given qsub's options and the script. Returns qsub's exit code."""
     *options, script = job
     home = Path.cwd()
     (home / LOGS).mkdir(exist_ok=True)
@@ -86,7 +86,7 @@ def submit(sweep: str, block: str, job: Sequence[str]) -> int:
     if ONE_AT_A_TIME in options:
         options = [option for option in options if option != ONE_AT_A_TIME]
         options += ["-hold_jid", f"{name.removesuffix(block)}*"]
-    # -w e refuses what no node could ever run; with -r n Snakemake, not Grid Engine, submits a lost job again
+    # -w e rejects what no node could ever run; with -r n Snakemake, not Grid Engine, resubmits a lost job
     fixed = ("-terse", "-cwd", "-V", "-S", "/bin/bash", "-j", "y", "-w", "e", "-r", "n")
     command = ("qsub", *fixed, "-o", f"{home}/{LOGS}/$JOB_ID.log", "-N", name, *options, script)
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=for_jobs(os.environ))
@@ -95,7 +95,7 @@ def submit(sweep: str, block: str, job: Sequence[str]) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command and return the exit code. Errors go to stdout, which is what Snakemake logs."""
+    """Run the command and return the exit code. Errors go to stdout, which Snakemake logs."""
     parser = parser_for("features.grid_engine.snakemake_commands", __doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     submit_parser = commands.add_parser("submit", help="submit a block's job and print its number")

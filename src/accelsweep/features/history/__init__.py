@@ -8,7 +8,7 @@ FEATURE = Feature(
     commands=(
         Command(
             "history",
-            "Show the rate of each setting over commits or dates, with the places where it changed, and write a page.",
+            "Show the rate of each setting over commits or dates, with the points where it changed, and write a page.",
             "accelsweep.features.history.command:history",
         ),
     ),

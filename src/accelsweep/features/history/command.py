@@ -1,4 +1,4 @@
-"""`accelsweep history`: the rate of each setting over commits or dates, from several sweeps or archives."""
+"""`accelsweep history`: show the rate of each setting over commits or dates, from several sweeps or archives."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ARCHIVE_SUFFIX = ".zip"
 
 
 def commit_dates(home: Path, commits: Iterable[str]) -> dict[str, str]:
-    """Return the committer date (UTC, ISO 8601) of each commit known here; none without git or a repository."""
+    """Return the committer date (UTC, ISO 8601) of each commit known here; empty without git or a repository."""
     dates = {}
     for commit in sorted(set(commits)):
         try:
@@ -58,7 +58,7 @@ def commit_dates(home: Path, commits: Iterable[str]) -> dict[str, str]:
 
 
 def read_parts(home: Path, names: Sequence[str]) -> list[Part]:
-    """Return the sweeps with these names, each once: names of sweeps, archives, or folders of archives.
+    """Return the sweeps with these names, without duplicates; a name is a sweep, an archive, or a folder of archives.
 
     Archives are checked, not imported. Raises InputError for unknown names and for an unusable archive.
     """

@@ -1,4 +1,4 @@
-"""The figure of one line: points with intervals, levels, and vertical rules at changes."""
+"""The figure of a line: points with intervals, levels, and vertical rules at changes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ COLUMNS = (
 HEIGHT = 240
 
 _LEFT_LABELS_FROM = 0.6
-"""From this share of the points on, labels are left of their rule, because they would leave the picture."""
+"""From this share of the points on, labels are placed left of their rule, because they would leave the picture."""
 
 _LABEL_ROWS = 3
-"""Labels are staggered over so many rows, because neighbours would overlap on a phone."""
+"""The number of rows over which labels are staggered, because neighbours would overlap on a phone."""
 
 _LABEL_HEIGHT = 15
 
@@ -37,7 +37,7 @@ _MIN_AXIS_SHARE = 0.03
 """The axis covers at least this share of the rate, so that noise does not look large."""
 
 _MAX_AXIS_REACH = 2.0
-"""A wide interval stretches the axis by at most this multiple of the points' range."""
+"""A wide interval extends the axis by at most this multiple of the points' range."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class LineFigure(Figure):
 
     @property
     def caption(self) -> Caption:
-        """The line's title. The page explains once how to read all figures."""
+        """The line's title; the page explains once how to read all figures."""
         return Caption(self.title, "")
 
 
@@ -112,7 +112,7 @@ def _rows(line: HistoryLine) -> list[dict[str, Any]]:
 
 
 def _levels(line: HistoryLine) -> list[float | None]:
-    """Return the geometric mean of each level; None where changes were not searched for."""
+    """Return the geometric mean of each level; None if changes were not searched for."""
     if line.reason:
         return [None] * (len(line.changes) + 1)
     ends = [0, *(change.at for change in line.changes), len(line.points)]
@@ -121,7 +121,7 @@ def _levels(line: HistoryLine) -> list[float | None]:
 
 
 def _domain(points: Sequence[LinePoint]) -> tuple[float, float]:
-    """Return the ends of the axis: all points with their intervals, cut where an interval is very wide."""
+    """Return the ends of the axis, which covers all points with their intervals; very wide intervals are clipped."""
     rates = [point.rate.value for point in points]
     low, high = min(rates), max(rates)
     room = _MAX_AXIS_REACH * max(high - low, 0.01 * high)
@@ -138,7 +138,7 @@ def _within(end: float | None, domain: tuple[float, float]) -> float | None:
 
 
 def _draw(palette: Palette, rows: Sequence[dict[str, Any]], domain: tuple[float, float], unit: str) -> Chart:
-    names = json.dumps([row["point"] for row in rows])  # hexadecimal digits and dates: no string of a user's
+    names = json.dumps([row["point"] for row in rows])  # hexadecimal digits and dates, no user input
     axis = alt.Axis(values=list(range(1, len(rows) + 1)), labelExpr=f"{names}[datum.value - 1]", grid=False)
     x = alt.X("place:Q", title=None, axis=axis, scale=alt.Scale(domain=[0.5, len(rows) + 0.5], nice=False))
     scale = alt.Scale(domain=list(domain), nice=False, zero=False)
@@ -176,7 +176,7 @@ def _changes(base: alt.Chart, palette: Palette, rows: Sequence[dict[str, Any]]) 
 
 
 def _software(base: alt.Chart, palette: Palette, rows: Sequence[dict[str, Any]]) -> list[alt.Chart]:
-    """Return a thin rule where a package changed, with its versions below it."""
+    """Return a thin rule at each package change, with the versions below it."""
     if not has_values(rows, "software"):
         return []
     here = base.transform_filter("isValid(datum.software)").encode(x=alt.X("before:Q"))
@@ -185,7 +185,7 @@ def _software(base: alt.Chart, palette: Palette, rows: Sequence[dict[str, Any]])
 
 
 def _labels(here: alt.Chart, rows: Sequence[dict[str, Any]], key: str, **style: Any) -> list[alt.Chart]:
-    """Return the labels of rules: right of an early one, left of a late one, staggered from the edge inwards."""
+    """Return the labels of rules: right of early rules, left of late rules, staggered from the edge inwards."""
     place = "slot" if key == "change" else "software_slot"
     found = []
     for slot, late in sorted({(row[place], row["late"]) for row in rows if row[key] is not None}):

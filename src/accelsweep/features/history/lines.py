@@ -1,6 +1,7 @@
-"""Build a history: a line of points for each setting and machine, and the changes of its level.
+"""Builds a history: a line of points for each setting and machine, and the changes in its level.
 
-A regression tree proposes changes, and a simultaneous confidence interval for each step decides.
+A regression tree proposes changes, and a simultaneous confidence interval for each step decides whether they are
+significant.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from accelsweep.run_environment import HardwareKind, hardware_names
 from accelsweep.significant_digits import count_of
 
 MIN_POINTS = 4
-"""A shorter series has no change, because the next point could undo it."""
+"""No changes are reported in shorter series, because the next point could undo them."""
 
 _ROUNDING = 1e-9
-"""A relative spread below this is rounding, not noise."""
+"""A relative spread below this is rounding error, not noise."""
 
 _MEDIAN_DIFFERENCE = math.sqrt(2.0) * float(special.ndtri(0.75))
 """The median absolute difference of two values with standard deviation 1."""
@@ -65,7 +66,7 @@ class LevelStep:
 
 
 def level_steps(points: Sequence[Level], family: Family) -> tuple[LevelStep, ...]:
-    """Return the significant steps of a series in order. `family` counts the places of all series."""
+    """Return the significant steps of a series, in order. `family` is the number of possible steps in all series."""
     if len(points) < MIN_POINTS:
         return ()
     known = [point.squared_error for point in points if point.squared_error is not None]
@@ -83,8 +84,8 @@ def level_steps(points: Sequence[Level], family: Family) -> tuple[LevelStep, ...
 
 
 def _proposed_places(values: Sequence[float], squared_error: float) -> list[int]:
-    """Return the numbers of the points before which the pruned tree has a change."""
-    from sklearn.tree import DecisionTreeRegressor  # slow to import, and not needed for short series
+    """Return the indices of the points before which the pruned tree has a change."""
+    from sklearn.tree import DecisionTreeRegressor  # slow to import, and unnecessary for short series
 
     noise = math.sqrt(max(_neighbour_variance(values), squared_error, _ROUNDING**2))
     count = len(values)
@@ -96,17 +97,17 @@ def _proposed_places(values: Sequence[float], squared_error: float) -> list[int]
 
 
 def _neighbour_variance(values: Sequence[float]) -> float:
-    """Return the noise variance from the median absolute difference of neighbours, robust to a few changes."""
+    """Return the noise variance from the median absolute difference between neighbours; robust to a few changes."""
     return (float(np.median(np.abs(np.diff(values)))) / _MEDIAN_DIFFERENCE) ** 2
 
 
 def _step(
     values: Sequence[float], errors: Sequence[float], places: Sequence[int], number: int, family: Family
 ) -> LevelStep:
-    """Return one of the proposed steps with its interval.
+    """Return a proposed step with its interval.
 
-    The noise is the scatter of points around their levels, pooled over the series. As levels are fitted, it is at least
-    the noise between neighbours, and at least that of the repeats within the points.
+    The noise is the scatter of points around their levels, pooled over the series. Because the levels are fitted, the
+    noise is at least that between neighbours, and at least that of the repeats within points.
     """
     ends = [0, *places, len(values)]
     parts = [values[a:b] for a, b in pairwise(ends)]
@@ -126,7 +127,7 @@ def _step(
 
 
 class LineKey(NamedTuple):
-    """What all points of a line share: the setting without its version, and the machine."""
+    """What all points of a line have in common: the setting without its version, and the machine."""
 
     setting: str
     hardware: HardwareKind
@@ -156,7 +157,7 @@ class _Origin(NamedTuple):
 
 
 def points_of(part: Part, seen: set[str], committed: Mapping[str, str], confidence: float) -> Iterator[PlacedPoint]:
-    """Yield the points of a sweep, without records in `seen`, to which its records are added."""
+    """Yield the points of a sweep, skipping records in `seen`, to which the sweep's records are added."""
     node_of = {block.name: block.resources.node for block in part.manifest.blocks}
     new = (row for row in sorted_runs(part.runs) if row.record_sha256 not in seen)
     rows = [_on_node(row, node) if (node := node_of.get(row.block or "")) else row for row in new]
@@ -198,14 +199,14 @@ def points_of(part: Part, seen: set[str], committed: Mapping[str, str], confiden
 
 
 def _point_name(origin: _Origin, measured: str) -> str:
-    """Return the short commit, with a plus for local changes; else the minute of the measurement."""
+    """Return the short commit hash, with a plus for local changes, or else the minute of the measurement."""
     if origin.commit is None:
         return measured[:16].replace("T", " ")
     return origin.commit[:7] + ("+" if origin.local_changes else "")
 
 
 def _on_node(run: RunRow, node: str) -> RunRow:
-    """Return a fleet's run with its node as the machine. The driver counts as software, whose change a line shows."""
+    """Return a fleet's run with its node as the machine. The driver counts as software, so lines show its changes."""
     facts = {fact: value for fact, value in run.hardware.facts if fact != "driver"}
     driver = {"driver": run.hardware.driver} if run.hardware.driver else {}
     return replace(
@@ -217,13 +218,13 @@ def _on_node(run: RunRow, node: str) -> RunRow:
 
 
 def commits_in(parts: Sequence[Part]) -> Collection[str]:
-    """Return the commits that these sweeps were measured at."""
+    """Return the commits at which these sweeps were measured."""
     origins = (_origin(run) for part in parts for run in part.runs if run.recorded)
     return {origin.commit for origin in origins if origin.commit is not None}
 
 
 def _origin(run: RunRow) -> _Origin:
-    """Return a run's origin. A version's commit is its own, not the one that is checked out."""
+    """Return a run's origin. A version's commit is the version itself, not the checked-out commit."""
     commit, local_changes = run.checkout
     version = run.config.version if run.config is not None else None
     if version is not None and version.kind == "commit":
@@ -232,7 +233,7 @@ def _origin(run: RunRow) -> _Origin:
 
 
 def history_of(parts: Sequence[Part], committed: Mapping[str, str]) -> History:
-    """Return the history of several sweeps, with the confidence of the last one.
+    """Return the history of several sweeps, with the last sweep's confidence.
 
     `committed` maps known commits to their dates. Raises InputError if no run has a rate, or no setting has two points.
     """
@@ -314,7 +315,7 @@ def _change(step: LevelStep, counted: Sequence[int], points: Sequence[PlacedPoin
 
 
 def _why_no_line(lines: Mapping[LineKey, Sequence[PlacedPoint]], names: Mapping[HardwareKind, str]) -> str:
-    """Return why every setting has a single point: one sweep, other settings, or other machines."""
+    """Return why every setting has a single point: only one sweep, different settings, or different machines."""
     machines = {(key.hardware, key.machine) for key in lines}
     settings = {key.setting for key in lines}
     message = f"{count_of(len(settings), 'setting')} with one point each, so there is no history"

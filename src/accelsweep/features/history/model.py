@@ -21,16 +21,16 @@ class Order(StrEnum):
 class LinePoint(Frozen):
     """A setting's rate in one sweep, at one commit. Times are UTC in ISO 8601."""
 
-    name: str = Field(description="the commit in short, or the minute of the measurement")
+    name: str = Field(description="the short commit hash, or the minute of the measurement")
     source: str = Field(description="the sweep, or the archive that holds it")
-    version: str | None = Field(description="the name of the version, as it was typed for `ab`")
-    commit: str | None = Field(description="the commit's hash, where one was recorded")
+    version: str | None = Field(description="the name of the version, as typed for `ab`")
+    commit: str | None = Field(description="the commit's hash, if recorded")
     local_changes: bool | None = Field(description="whether files differed from the commit")
-    committed: str | None = Field(description="the date of the commit, where this repository has it")
+    committed: str | None = Field(description="the date of the commit, if this repository has it")
     measured: str = Field(description="when its first run began")
     rate: Estimate = Field(description="the rate")
-    disturbed: str | None = Field(description="why the point counts for no level")
-    software: dict[str, str] = Field(description="the versions of the packages that decide rates")
+    disturbed: str | None = Field(description="why the point is excluded from all levels")
+    software: dict[str, str] = Field(description="the versions of the packages that determine rates")
 
     @property
     def day(self) -> str:
@@ -50,15 +50,15 @@ class RateChange(Frozen):
 class HistoryLine(Frozen):
     """One setting on one machine."""
 
-    setting: str = Field(description="the setting's name in files, its version apart")
-    label: str = Field(description="the setting in words")
+    setting: str = Field(description="the setting's ID without its version")
+    label: str = Field(description="the setting's label")
     axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
     hardware: str = Field(description="the kind of machine")
-    machine: str | None = Field(description="the identity of the machine, where records have one")
+    machine: str | None = Field(description="the machine's ID, if recorded")
     rate_unit: str = Field(description="the unit of the rates")
     points: tuple[LinePoint, ...] = Field(description="the points in order")
     changes: tuple[RateChange, ...] = Field(description="where the level changed")
-    reason: str = Field(description="why no change was looked for; empty where it was")
+    reason: str = Field(description="why changes were not searched for; empty if they were")
 
     @property
     def software_changes(self) -> dict[int, tuple[str, ...]]:
@@ -74,9 +74,9 @@ class History(Frozen):
     order: Order = Field(description="what points are ordered by: `commit date` or `date of measurement`")
     order_reason: str = Field(description="why that is the order")
     confidence: float = Field(description="the confidence with which the intervals of all changes hold")
-    family: int = Field(description="the number of places at which a change could stand")
+    family: int = Field(description="the number of points at which a change was possible")
     lines: tuple[HistoryLine, ...] = Field(description="a line for each setting on each machine")
-    alone: tuple[str, ...] = Field(description="settings with one point only")
+    alone: tuple[str, ...] = Field(description="settings with a single point")
 
 
 def software_between(before: LinePoint, after: LinePoint) -> tuple[str, ...]:

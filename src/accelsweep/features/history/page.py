@@ -20,10 +20,10 @@ from accelsweep.report.report_files import render_svg, replace_files
 from accelsweep.report.table_model import Column, Entry, ReportTable, to_csv
 
 MAX_FIGURES = 24
-"""So many lines are drawn, those with changes first. The tables have all lines."""
+"""Maximum lines to draw, lines with changes first. The tables have all lines."""
 
 _MACHINE_ID = re.compile("[0-9a-f]{16}")
-"""A machine's identity in records, as `devices.cpu` makes it."""
+"""A machine's ID in records, as created by `devices.cpu`."""
 
 
 def changes_table(history: History, titles: Sequence[str]) -> ReportTable:
@@ -122,7 +122,7 @@ HISTORY_METHOD = (
 
 @dataclass(frozen=True)
 class HistoryContent:
-    """The content of the page. `notes` name settings for which no change was searched."""
+    """The content of the page. `notes` names settings for which changes were not searched."""
 
     title: str
     headline: str
@@ -152,7 +152,7 @@ def content_of(history: History, command: str) -> HistoryContent:
 
 
 def line_titles(history: History) -> list[str]:
-    """Return a unique title for each line: the setting, with the machine where there are several."""
+    """Return a unique title for each line: the setting, with the machine if there are several."""
     labels = [describe_axes(line.axes) for line in history.lines]
     machines = list(dict.fromkeys((line.hardware, line.machine) for line in history.lines))
     if len(machines) == 1:
@@ -167,7 +167,7 @@ def line_titles(history: History) -> list[str]:
 
 
 def _short(machine: str | None) -> str:
-    """Return the first digits of a machine's identity, or the name of a fleet's node."""
+    """Return the first digits of a machine's ID, or the name of a fleet's node."""
     name = str(machine)
     return name[:8] if _MACHINE_ID.fullmatch(name) else name
 
@@ -236,7 +236,7 @@ def _undrawn(titles: Sequence[str]) -> list[str]:
 
 
 def history_folder(home: Path, sources: tuple[str, ...]) -> Path:
-    """Return `reports/history/A+B` for these sweeps; a long name is cut and ends in a digest."""
+    """Return `reports/history/A+B` for these sweeps; a long name is truncated and ends in a digest."""
     return home / REPORTS_FOLDER / "history" / joined_name(sources)
 
 
@@ -262,7 +262,7 @@ def write_history(history: History, target: Path, command: str) -> Path:
     replace_files(files, target)
     for stale in {*target.glob("rate-*.svg"), *target.glob("rate-*.csv")}:
         if stale.name not in files:
-            stale.unlink(missing_ok=True)  # of an earlier page with more lines
+            stale.unlink(missing_ok=True)  # from an earlier page with more lines
     return target / PAGE
 
 

@@ -1,4 +1,4 @@
-"""Published results of others, imported with their source: `accelsweep import FILE --from SOURCE`."""
+"""Published results from others, imported with their source: `accelsweep import FILE --from SOURCE`."""
 
 from accelsweep.registry import Feature, Section, Tables
 

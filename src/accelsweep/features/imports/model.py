@@ -1,7 +1,7 @@
-"""Published results: rows measured by others, each with its source. They are never runs of ours.
+"""Published results: rows measured by others, each with its source. They are never treated as our own runs.
 
-Each imported file is one document `external/NAME.json`. No interval, verdict or recommendation is derived from its
-rows; a claim may show them next to its own value.
+Each imported file is stored as a document `external/NAME.json`. No interval, verdict or recommendation is derived from
+its rows; a claim may show them next to its own value.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ PublishedTask = Literal["training", "inference"]
 
 
 class ExternalRow(Frozen):
-    """One published result: `value` in `unit` of `model` on `devices` devices. Fields that the source omits are None.
+    """One published result: `value` in `unit` of `model` on `devices` devices. Fields missing from the source are None.
 
-    `device` is the source's name for it, `board` the key of its datasheet if known. `precision` is in the source's
-    words, `batch_size` per device, `image_size` in pixels. `conditions` holds other facts, e.g. the version of torch.
+    `device` is the source's name for the device, `board` the key of its datasheet, if known. `precision` is as stated
+    by the source, `batch_size` per device, `image_size` in pixels. `conditions` has other facts, such as the torch
+    version.
     """
 
     model: NonEmpty
@@ -37,7 +38,7 @@ class ExternalRow(Frozen):
 
     @property
     def circumstances(self) -> str:
-        """How it was measured, as far as known: `1 x RTX 4090, amp, batch 256, 224 pixels, torch 2.4.0`."""
+        """How the row was measured, as far as known: `1 x RTX 4090, amp, batch 256, 224 pixels, torch 2.4.0`."""
         parts = (
             f"{self.devices} x {self.device}" if self.devices else self.device,
             self.precision,
@@ -49,7 +50,7 @@ class ExternalRow(Frozen):
 
 
 class ExternalResults(Document):
-    """All rows of an imported file: who published it, its name and its SHA-256."""
+    """All rows of an imported file, with its publisher, name and SHA-256."""
 
     kind: ClassVar[str] = "external"
 

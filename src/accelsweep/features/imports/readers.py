@@ -1,4 +1,4 @@
-"""Readers of the benchmark files of timm, Lambda, MLPerf and milabench, and the imported rows in `external/`."""
+"""Readers for the benchmark files of timm, Lambda, MLPerf and milabench, and for the imported rows in `external/`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from accelsweep.metrics import MLPERF_LOG_MARK
 from accelsweep.plain_json import parse_json
 
 MAX_FILE_BYTES = 32 * 2**20
-"""Far more than any file of the known formats."""
+"""Far larger than any file in the known formats."""
 
 
 def read_text(path: Path) -> str:
@@ -72,7 +72,7 @@ def parse_count(text: str, where: str) -> int | None:
 
 
 def board_of(device: str) -> str | None:
-    """Return the key of the datasheet of a device by a source's name for it; None if it is ambiguous or unknown."""
+    """Return the datasheet key of a device, given the source's name for it; None if ambiguous or unknown."""
     for name in (device, f"GeForce {device}"):
         if (sheet := datasheet_of(name)) is not None:
             return sheet.key
@@ -88,7 +88,7 @@ _TIMM_NAME = re.compile(
 )
 
 _TIMM_DEVICES = {"pro6000maxq": "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition"}
-"""Devices whose names in timm's file names cannot be matched to a datasheet."""
+"""Devices that cannot be matched to a datasheet by their name in timm's file names."""
 
 
 def timm_rows(path: Path, device: str | None) -> list[ExternalRow]:
@@ -150,7 +150,7 @@ _LAMBDA_SYSTEM = re.compile(
 )
 
 _LAMBDA_PREFIX = re.compile(r"^(?:(?:LambdaCloud|1CC|Dell\w*|SMC|RAIDZ1) )?(?:\d+ ?x ?)?")
-"""Vendor and number of GPUs in front of the GPU in a system's name."""
+"""Vendor and number of GPUs before the GPU in a system's name."""
 
 _LAMBDA_BOARDS = {
     "H100 80GB SXM5": "h100-sxm",
@@ -162,7 +162,7 @@ _LAMBDA_BOARDS = {
     "RTX 6000 Ada": "rtx-6000-ada",
     "A100 40GB PCIe": "a100-40-pcie",
 }
-"""Lambda's names of boards that the driver names differently."""
+"""Lambda's names for boards that have a different name in the driver."""
 
 
 def lambda_rows(path: Path, device: str | None) -> list[ExternalRow]:
@@ -211,7 +211,7 @@ _MAX_TIME_MS = 1e15
 
 
 def mlperf_rows(path: Path, device: str | None) -> list[ExternalRow]:
-    """Return one row: seconds from `run_start` to `run_stop`. Refuses a run that missed its target."""
+    """Return one row: seconds from `run_start` to `run_stop`. Rejects a run that missed its target."""
     events: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(read_text(path).splitlines(), 1):
         if MLPERF_LOG_MARK not in line:

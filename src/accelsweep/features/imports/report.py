@@ -41,11 +41,11 @@ def import_rows(home: Path, path: Path, source: str, device: str | None, name: s
 
 
 EXTERNAL_TASKS = {"train_throughput": "training", "time_to_accuracy": "training", "inference": "inference"}
-"""The task of external rows for each of our tasks."""
+"""The external rows' task for each of our tasks."""
 
 
 def matching_rows(runs: Iterable[RunRow], imported: Sequence[ExternalResults]) -> tuple[SourcedRow, ...]:
-    """Return the imported rows with the model and task of one of these runs, by model, device and value.
+    """Return the imported rows with the model and task of any of these runs, sorted by model, device and value.
 
     Case and punctuation are ignored: `ResNet50` matches `resnet50`.
     """
@@ -65,7 +65,7 @@ def _plain(name: str) -> str:
 
 
 def build_section(analysis: Analysis) -> ImportedRows | None:
-    """Return the matching imported rows of several merged sweeps; None for a single sweep, and if there are none."""
+    """Return the matching imported rows of several merged sweeps; None for a single sweep or if no rows match."""
     if analysis.folder is not None or analysis.home is None:
         return None
     rows = matching_rows(analysis.rows, read_all_external(analysis.home))

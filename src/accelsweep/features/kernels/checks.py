@@ -1,4 +1,4 @@
-"""The check of kernels at planning time, without importing torch."""
+"""Checks kernels at planning time, without importing torch."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Single operations, for `task: kernels`: a device's best rate, and the size from which it pays off.
+"""Single operations for `task: kernels`, to find a device's best rate and the size from which the device pays off.
 
-A kernel is any class with `flops`, `traffic` and `on`; `model._target_` names it and the other keys are its arguments.
-Operands are random, because kernels run too fast on zeros. `Matmul` is the product behind the ceiling of utilisation
-(`measure.flops.matmul_ceiling`). Operations and bytes are those of the algorithm: each value is read and written once,
-whatever caches do.
+A kernel is any class with `flops`, `traffic` and `on`; `model._target_` names it, and the other keys are its arguments.
+Operands are random, because kernels run too fast on zeros. `Matmul` is the product used for the utilisation ceiling
+(`measure.flops.matmul_ceiling`). Operations and bytes are counted for the algorithm: each value is read and written
+once, regardless of caches.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Kernel(Protocol):
     """One operation of a given size."""
 
     flops: float | None
-    """Floating-point operations per call; None if it computes nothing."""
+    """Floating-point operations per call; None if the kernel computes nothing."""
 
     traffic: int
-    """Elements read and written per call; multiply by the size of an element for bytes."""
+    """Elements read and written per call; multiply by the element size for bytes."""
 
     def on(self, device: torch.device, format_name: str) -> Callable[[], object]:
-        """Return a function that calls the kernel once on `device`, in a number format such as `tf32`."""
+        """Return a function that runs the kernel once on `device`, in a number format such as `tf32`."""
 
 
 class Matmul:
@@ -58,7 +58,7 @@ class Matmul:
 
 
 class Operation(NamedTuple):
-    """An element-wise operation on `operands` vectors into an output vector; it counts one operation per element."""
+    """An element-wise operation from `operands` vectors to one vector; it counts as one operation per element."""
 
     call: Callable[..., Any]
     operands: int
@@ -133,7 +133,7 @@ def _random(size: int, device: torch.device, format_name: str) -> Tensor:
 
 
 class KernelLoop:
-    """Calls a kernel again and again: a step is `batch_size` calls."""
+    """Calls a kernel repeatedly: a step is `batch_size` calls."""
 
     name, strategy, optimizer, accumulate = "kernels", "one kernel per rank", "none", 1
     optimizer_steps = None
@@ -176,7 +176,7 @@ class KernelTask:
     tolerated_failures = ANY_FAILURE
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
-        """`spec` names the kernel."""
+        """`spec` specifies the kernel."""
         self._spec, self._place = spec, place
         self._driver: KernelLoop | None = None
 
@@ -194,7 +194,7 @@ class KernelTask:
         report.metrics |= achieved_rates(driver.kernel, calls_per_second, driver.format_name)
 
     def after_window(self, report: RankReport) -> None:
-        """Nothing is left to measure."""
+        """Do nothing: there is nothing left to measure."""
 
 
 def achieved_rates(kernel: Kernel, calls_per_second: float, format_name: str) -> dict[str, Metric]:

@@ -1,4 +1,4 @@
-"""Ladders of optimisations: each rung keeps all rungs before it and adds one (`report.ladder`)."""
+"""Ladders of optimisations: each rung keeps all previous ones and adds one (`report.ladder`)."""
 
 from accelsweep.registry import ConfigKeys, Feature, Figure, Section, Tables
 

@@ -1,7 +1,8 @@
-"""The gains of a ladder: each rung adds one optimisation, and is compared with the rung before and with the first.
+"""The gains of a ladder: each rung adds one optimisation, and is compared with the previous and the first rung.
 
-The rungs are the values of one axis (`report.ladder`), in the order of the grid. A rung without a rate (it failed or
-missed its target) remains as a row with its reason; the next rung is compared with the last one that has a rate.
+The rungs are the values of one axis (`report.ladder`), in the order of the grid. A rung without a rate (because it
+failed or missed its target) remains as a row with a reason; the next rung is compared with the last one that has a
+rate.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from accelsweep.run_environment import HardwareKind
 
 @dataclass(frozen=True)
 class _Step:
-    """A setting on a ladder, the last one before it that has a rate, and the ladder's first one that has a rate."""
+    """A setting on a ladder, the last setting before it with a rate, and the ladder's first setting with a rate."""
 
     setting: SettingRuns
     before: SettingRuns | None
@@ -30,10 +31,10 @@ class _Step:
 
 
 def build_section(analysis: Analysis) -> Ladder | None:
-    """Return the rungs of the sweep's ladders; None if there are none.
+    """Return the rungs of the sweep's ladders; None if there are no ladders.
 
-    Settings that differ in another axis, or ran on another kind of hardware, are on different ladders. The intervals of
-    all gains hold simultaneously: every rung that the plan supports counts, measured or not.
+    Settings that differ in another axis, or ran on different kinds of hardware, are on different ladders. The intervals
+    of all gains hold simultaneously: every rung that the plan supports counts, measured or not.
     """
     axis = LadderOptions.model_validate(analysis.manifest.options.report).ladder
     if axis is None:
@@ -68,7 +69,7 @@ def build_section(analysis: Analysis) -> Ladder | None:
 
 
 def _split_ladders(groups: Sequence[SettingRuns], axis: str) -> Iterator[list[_Step]]:
-    """Yield the steps of each ladder, in grid order; a setting that did not run is on the ladder of every hardware."""
+    """Yield the steps of each ladder, in grid order; a setting that did not run is on every hardware's ladder."""
     by_other_axes: dict[str, list[SettingRuns]] = {}
     for group in (group for group in groups if axis in group.planned.axes):
         others = {key: value for key, value in group.planned.axes.items() if key != axis}
@@ -90,7 +91,7 @@ def _steps(ladder: Sequence[SettingRuns]) -> Iterator[_Step]:
 
 
 def _ratio_count(ladder: Sequence[_Step]) -> int:
-    """Return the number of gains of a ladder: two per rung, but one for the second and none for the first."""
+    """Return the number of gains on a ladder: two per rung, but one for the second and none for the first."""
     supported = sum(step.setting.planned.unsupported is None for step in ladder)
     return max(0, 2 * (supported - 1) - 1)
 
@@ -100,7 +101,7 @@ _Gains = Mapping[tuple[int, int], Comparison]
 
 
 def _gains(steps: Sequence[_Step], rules: Rules) -> _Gains:
-    """Compare all pairs of rungs that may be compared; each kind of hardware has one pool of variances."""
+    """Compare all comparable pairs of rungs; variances are pooled per kind of hardware."""
     pairs = {
         (id(step.setting), id(other)): (step.setting, other)
         for step in steps
@@ -117,7 +118,7 @@ def _gains(steps: Sequence[_Step], rules: Rules) -> _Gains:
 
 
 def _gain_over(setting: SettingRuns, other: SettingRuns | None, gains: _Gains) -> Comparison:
-    """Return the gain of one rung over another; the first one with a rate has none."""
+    """Return the gain of one rung over another; the first rung with a rate has none."""
     if not setting.rated:
         return Comparison(None, Verdict.not_measured, outcome_summary(setting))
     if other is None:

@@ -10,17 +10,17 @@ from accelsweep.records.findings import Section
 
 
 class LadderOptions(BaseModel):
-    """`report.ladder`: the axis whose values are the rungs, each of which builds on the one before."""
+    """`report.ladder`: the axis whose values are the rungs, each of which builds on the previous one."""
 
     ladder: NonEmpty | None = None
 
 
 class Rung(Frozen):
-    """One rung of a ladder: its rate, and its gain over the last measured rung and over the first one.
+    """A rung of a ladder: its rate, and its gains over the last measured and the first rung.
 
-    `ladder` states the values of the other axes, which all of its rungs share; `step` is the value on the ladder's
-    axis. A rung without a measurement has no rate but a `reason`. `before` is the rung that `gain` is over, None for
-    the first.
+    `ladder` has the values of the other axes, which all of its rungs share; `step` is the value on the ladder's axis. A
+    rung without a measurement has a `reason` instead of a rate. `before` is the reference rung of `gain`, None for the
+    first rung.
     """
 
     ladder: str

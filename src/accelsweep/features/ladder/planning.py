@@ -1,8 +1,8 @@
 """Expands the grid of a ladder, adapted to the model, data and optimiser at hand.
 
-Each rung of `report.ladder` sets keys on top of the rung before. If the chosen model, data or optimiser has no such
-key, it would reach a class that does not accept it, in that rung and all later ones, so it is dropped. A rung that is
-left without a change becomes an `unsupported` row that names the key.
+Each rung of `report.ladder` sets keys on top of the previous rung. If the chosen model, data or optimiser has no such
+key, it would be passed to a class that does not accept it, in that rung and all later ones, so the key is dropped. A
+rung left without any change becomes an `unsupported` row that names the key.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from accelsweep.planning.user_class_overrides import TARGET_GROUPS
 def grid_points(
     composer: Composer, grid: Grid, auto: str, report: Mapping[str, Any], file_of: FileOf
 ) -> GridPoints | None:
-    """Return the points of a grid with a ladder, with notes; None without a ladder.
+    """Return the points of a grid with a ladder, with notes; None if there is no ladder.
 
     Raises InputError if the ladder's axis is not an axis of the grid.
     """
@@ -46,15 +46,15 @@ def grid_points(
 
 
 def _rungs(composer: Composer, grid: Grid, auto: str, axis: str, index: int) -> Iterator[GridPoint]:
-    """Yield the points without the keys that no class accepts; `index` is the place of the ladder's override.
+    """Yield the points without the keys that no class accepts; `index` is the position of the ladder's override.
 
-    The same grid, composed without the ladder, shows which keys exist.
+    The same grid composed without the ladder determines which keys exist.
     """
     bare_grid = Grid(
         jobs=tuple((*job[:index], *job[index + 1 :]) for job in grid.jobs),
         swept=tuple(other - (other > index) for other in grid.swept if other != index),
     )
-    # The rung before on each ladder: its config as composed, and without the dropped keys.
+    # The previous rung of each ladder: its config as composed, and without the dropped keys.
     previous: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
     for point, bare in zip(expand(composer, grid, auto), expand(composer, bare_grid, auto), strict=True):
         known = set(dotted_keys(bare.config))

@@ -1,4 +1,4 @@
-"""The ladder in the report: each rung's rate, and its gain over the rung before and over the first."""
+"""The ladder in the report: each rung's rate, and its gains over the previous and the first rung."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rungs_of(findings: Findings) -> tuple[Rung, ...]:
 
 
 def tables(findings: Findings) -> list[ReportTable]:
-    """Return the table of the ladder, with a row per rung, if there is one."""
+    """Return the ladder's table, with a row per rung, if there is a ladder."""
     rungs = rungs_of(findings)
     if not rungs:
         return []
@@ -103,7 +103,7 @@ def _data(rung: Rung) -> dict[str, Any]:
 COLUMNS = ("ladder", "hardware", "step", "setting", "ratio", "low", "high", "confidence", "count", "gain", "reason")
 
 MAX_LADDERS = 8
-"""The palette has no more colours."""
+"""The number of colours in the palette."""
 
 
 def ladder_figure(findings: Findings) -> Figure | Skipped:

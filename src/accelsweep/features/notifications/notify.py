@@ -1,7 +1,7 @@
 """Notifications on completion, first failure or stall, sent to a shell command or to an apprise service.
 
-Each is delivered by a process of its own with a timeout, so that no service can delay or crash the driver. Any part of
-an address may be secret (`slack://TOKEN/...`), so it is passed on standard input, and only its scheme is shown.
+Each is delivered by a separate process with a timeout, so that no service can delay or crash the driver. Any part of an
+address may be secret (`slack://TOKEN/...`), so addresses are passed on standard input, and only their scheme is shown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from accelsweep.significant_digits import count_of, escaped
 TIMEOUT_SECONDS = 30.0
 
 STALL_SECONDS = 3600.0
-"""A sweep without any progress for this long sends a notification."""
+"""A sweep without progress for this long triggers a notification."""
 
 _POLL_SECONDS = 30.0
 
@@ -58,7 +58,7 @@ class Target:
 
     @property
     def command(self) -> str | None:
-        """The shell command, None for an apprise address."""
+        """The shell command; None for an apprise address."""
         return self.address.removeprefix(COMMAND).strip() if self.address.startswith(COMMAND) else None
 
     def check(self) -> None:
@@ -129,14 +129,14 @@ class Notifier:
         report_error: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`folder` is None until the sweep's name is known. `report_error` gets messages about failed deliveries."""
+        """`folder` is None until the sweep's name is known. `report_error` receives errors from failed deliveries."""
         self.folder, self._targets, self._report_error, self._clock = folder, tuple(targets), report_error, clock
         self._failure_sent = self._stall_sent = False
         self._signs: Any = None
         self._progressed_at = self._polled_at = clock()
 
     def progressed(self, progress: Progress) -> None:
-        """Send what is due. Cheap enough to be called often: it polls every 30 s, and only if there is a target."""
+        """Send due notifications. Cheap enough to call often: it polls every 30 s, and only if there is a target."""
         if not self._targets:
             return
         if progress.failure is not None and not self._failure_sent:
@@ -200,7 +200,7 @@ def listener(request: Request, folder: SweepFolder | None) -> Notifier:
 
 
 def main() -> int:
-    """Send the message on standard input through apprise; without a text, only check the address."""
+    """Send the message from standard input through apprise; if it has no text, only check the address."""
     message = json.load(sys.stdin)
     try:
         import apprise
@@ -210,7 +210,7 @@ def main() -> int:
     with apprise.LogCapture(level=apprise.logging.WARNING, fmt="%(message)s") as log:  # type: ignore[no-untyped-call]
         service = apprise.Apprise()
         if not service.add(message["address"]):
-            sys.stderr.write("apprise knows no such service, or the address is incomplete\n")
+            sys.stderr.write("apprise does not support this service, or the address is incomplete\n")
             return 2
         text = message.get("text")
         if text is None or service.notify(body=text, title=message["title"], body_format=apprise.NotifyFormat.TEXT):
@@ -221,7 +221,7 @@ def main() -> int:
 
 
 def redacted(text: str, address: str) -> str:
-    """Return `text` without any part of `address` but its scheme."""
+    """Return `text` without any part of `address` except its scheme."""
     _, _, rest = address.partition("://")
     for part in sorted(filter(None, re.split(r"[/:@?&=#]+", rest)), key=len, reverse=True):
         text = text.replace(part, "***") if len(part) > 3 else text

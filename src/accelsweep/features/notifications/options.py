@@ -13,11 +13,11 @@ from accelsweep.redaction import masked
 COMMAND = "command:"
 
 NOTIFY_VARIABLE = "ACCELSWEEP_NOTIFY"
-"""The environment variable for an address, which unlike an option does not show in `ps`; runs do not inherit it."""
+"""The environment variable for an address, which unlike an option is not visible in `ps`; runs do not inherit it."""
 
 
 def resolve_addresses(given: Sequence[str] | None) -> list[str]:
-    """Return the given addresses, or that of the environment, and remove it from there."""
+    """Return the given addresses, or the one from the environment, which is then removed from the environment."""
     return list(given or filter(None, [os.environ.pop(NOTIFY_VARIABLE, None)]))
 
 
@@ -40,5 +40,5 @@ def public_form(address: str) -> str:
 
 
 def repeated(given: Sequence[str]) -> list[str]:
-    """Return the options for the same notifications, without the secrets of their addresses."""
+    """Return the options for the same notifications, without the secrets in their addresses."""
     return [word for address in given for word in ("--notify", public_form(address))]

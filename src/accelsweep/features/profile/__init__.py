@@ -1,4 +1,4 @@
-"""`accelsweep profile`: where the time of a step goes, by operator and module, in one setting or in two."""
+"""`accelsweep profile`: where a step's time goes, by operator and module, in one setting or in two."""
 
 from accelsweep.registry import Command, Feature, Section, SweepFile, Tables
 
@@ -7,7 +7,7 @@ FEATURE = Feature(
     commands=(
         Command(
             "profile",
-            "Show where the time of a step goes, by operator and module, with a trace; of two settings the difference.",
+            "Show where a step's time goes, by operator and module, with a trace; for two settings, the difference.",
             "accelsweep.features.profile.command:profile",
         ),
     ),

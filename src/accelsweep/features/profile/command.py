@@ -1,4 +1,4 @@
-"""`accelsweep profile`: torch's profiler on some steps of one setting, or of two with their differences."""
+"""`accelsweep profile`: run torch's profiler on some steps of one setting, or of two, with their differences."""
 
 from __future__ import annotations
 
@@ -62,33 +62,33 @@ OneOrTwoSettings = Annotated[
 ]
 
 PROFILE_TASKS = ("train_throughput", "time_to_accuracy", "inference")
-"""Tasks whose steps are a model's."""
+"""Tasks with model steps."""
 
 ENTRY_POINT = "accelsweep.features.profile.profiler:profile"
 """What a rank runs instead of the measurement."""
 
 
 class ProfileAnswer(Answer):
-    """`accelsweep profile NAME SETTING --json`: where the time of a step goes, in one setting or in two."""
+    """`accelsweep profile NAME SETTING --json`: where a step's time goes, in one setting or in two."""
 
     kind: ClassVar[str] = "profile"
 
     sweep: str = Field(description="the sweep's name")
-    settings: tuple[ProfileFinding, ...] = Field(description="the settings, in the order that was asked for")
-    report: str = Field(description="the page of the report, which shows the profiles too")
+    settings: tuple[ProfileFinding, ...] = Field(description="the settings, in the requested order")
+    report: str = Field(description="the page of the report, which also shows the profiles")
 
 
 class NotProfiled(AccelsweepError):
-    """A profiling run failed; the message says why, and where its log is."""
+    """A profiling run failed; the message has the reason and the path of the log."""
 
 
 def profile_setting(
     folder: SweepFolder, setting: str, steps: int, report: Callable[[str], None], launcher: Launcher | None = None
 ) -> None:
-    """Profile `steps` steps of a setting in a run of its own, and store the result in place of an earlier one.
+    """Profile `steps` steps of a setting in a separate run, and store the result, replacing any earlier one.
 
-    `report` gets messages about waiting for devices. Raises InputError if no block holds the setting or it takes
-    several nodes, NotProfiled if the run failed, and KeyboardInterrupt.
+    `report` receives messages about waiting for devices. Raises InputError if no block contains the setting or the
+    setting needs several nodes, NotProfiled if the run failed, and KeyboardInterrupt.
     """
     signals, limits = Signals(), Manifest.read(folder.manifest).options.limits
     check_disk_space(folder.root, limits)
@@ -144,7 +144,7 @@ def profile_settings(
 ) -> None:
     """Profile one or two settings, print the profiles, and update the report.
 
-    Raises InputError for wrong settings, AccelsweepError while the sweep is being run and if a run fails.
+    Raises InputError for wrong settings, AccelsweepError while the sweep is being run or if a run fails.
     """
     from accelsweep.analysis.collect import read_runs
     from accelsweep.driver.finalize import finalize
@@ -154,7 +154,7 @@ def profile_settings(
     manifest = Manifest.read(folder.manifest)
     settings = [resolve_setting(folder, given) for given in names]
     if len(settings) > 2 or len(set(settings)) < len(settings):
-        raise InputError("profile takes one setting, or two different ones to tell what they differ in")
+        raise InputError("profile takes one setting, or two different ones to compare")
     runs = read_runs(folder, manifest)
     for setting in settings:
         _check(folder, manifest, setting, runs)
@@ -178,7 +178,7 @@ def profile_settings(
 
 
 def _check(folder: SweepFolder, manifest: Manifest, setting: str, runs: Sequence[RunRow]) -> None:
-    """Raise InputError for a setting that does not run a model's steps, or was not measured."""
+    """Raise InputError for a setting that has no model steps, or was not measured."""
     config = block_of(folder, manifest, setting).configs[setting]
     if config.task not in PROFILE_TASKS or task_of(config.task, config.raw).when:
         what = "a load generator asks it" if config.task in PROFILE_TASKS else f"task={config.task}"
@@ -187,13 +187,13 @@ def _check(folder: SweepFolder, manifest: Manifest, setting: str, runs: Sequence
         )
     if not any(run.setting == setting and run.value("step_seconds") is not None for run in runs):
         raise InputError(
-            f"setting {setting} of {folder.name!r} was not measured, so there is nothing to look closer at. Measure it "
-            f"first (accelsweep runs {folder.name} tells how far it is)"
+            f"setting {setting} of {folder.name!r} was not measured, so there is nothing to profile. Measure it "
+            f"first (accelsweep runs {folder.name} shows its progress)"
         )
 
 
 def _publish(folder: SweepFolder, tracking_uri: str | None) -> str:
-    """Copy the profiles to MLflow if the sweep is published or a URI was given; return what was done."""
+    """Copy the profiles to MLflow if the sweep is published or a URI was given; return a summary."""
     from accelsweep.cli.sweeps import publish_now
 
     later = f"accelsweep publish {folder.name} copies the profile to MLflow"
@@ -227,7 +227,7 @@ def _print(name: str, profiles: Sequence[ProfileFinding]) -> None:
 def _cost(profile: ProfileFinding) -> str:
     profiled, measured = number(profile.profiled_step_seconds, "s"), number(profile.measured_step_seconds, "s")
     if profile.cost is None:
-        return f"a profiled step took {profiled}; no measured one is left to compare with"
+        return f"a profiled step took {profiled}; there is no measured step left to compare"
     return f"a profiled step took {profiled}, a measured one {measured}: the profiler itself costs {profile.cost:.2f}x"
 
 
@@ -244,7 +244,7 @@ def _operators(profile: ProfileFinding, label: str) -> Listing:
 def profile(
     name: SweepName,
     settings: OneOrTwoSettings,
-    steps: Annotated[int, typer.Option(min=1, max=1000, help="profile so many steps")] = 10,
+    steps: Annotated[int, typer.Option(min=1, max=1000, help="number of steps to profile")] = 10,
     tracking_uri: TrackingUri = None,
     as_json: AsJson = False,
 ) -> None:

@@ -1,6 +1,6 @@
-"""The profile of a setting by torch's profiler, by operator and by module, and its files.
+"""A setting's profile from torch's profiler, by operator and by module, and its files.
 
-The times include the profiler's overhead, so they are never mixed with those of measured runs.
+The times include the profiler's overhead, so they are never mixed with the times of measured runs.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from accelsweep.worker.run_spec import RunSpec
 
 StepPart = Literal["forward", "backward", "optimizer", "data", "outside"]
-"""The part of a step that a row of the modules' table stands for."""
+"""The part of a step that a row in the table of modules represents."""
 
 ROOT_MODULE = "(the module itself)"
-"""The LightningModule, and work in its steps outside of its submodules."""
+"""The LightningModule itself, and work in its steps outside its submodules."""
 
 NO_MODULE = {"optimizer": "(optimizer)", "data": "(loading data)", "outside": "(outside of modules)"}
 
 PYTHON = "(Python, waiting)"
-"""Time outside of operators: the interpreter, and waiting."""
+"""Time outside operators: the interpreter, and waiting."""
 
 PROFILE_FILE = "profile.json"
 
@@ -38,9 +38,9 @@ TRACE_FILE = "trace.json.gz"
 
 
 class TimeSpent(Frozen):
-    """Calls per step, and their own seconds without what they called.
+    """Calls per step, and their own seconds, excluding nested calls.
 
-    `host_seconds` are over all threads. `device_seconds` are of the kernels and copies that were launched, None where
+    `host_seconds` is the sum over all threads. `device_seconds` is the time of the launched kernels and copies, None if
     the device is the host.
     """
 
@@ -61,14 +61,15 @@ class OperatorTime(TimeSpent):
 
     @property
     def title(self) -> str:
-        """The name without torch's decoration: `convolution backward` for `aten::convolution_backward`."""
+        """The name without torch's prefixes: `convolution backward` for `aten::convolution_backward`."""
         return self.name.removeprefix("aten::").strip("_").replace("_", " ")
 
 
 class ModuleTime(TimeSpent):
     """A module's forward or backward pass in a mean step.
 
-    `name` is its path in the LightningModule, empty for the root and for work outside of modules. `form` is its class.
+    `name` is the module's path in the LightningModule, empty for the root and for work outside modules. `form` is its
+    class.
     """
 
     name: str
@@ -77,7 +78,7 @@ class ModuleTime(TimeSpent):
 
     @property
     def title(self) -> str:
-        """The module's path with its direction, or the part of the step outside of modules."""
+        """The module's path with its direction, or the part of the step outside modules."""
         if self.part in ("forward", "backward"):
             return f"{self.name or ROOT_MODULE} {self.part}"
         return NO_MODULE[self.part]
@@ -87,7 +88,7 @@ class StepProfile(Frozen):
     """The profiled steps of rank 0 after the warm-up.
 
     `step_seconds` is the mean wall time of a step under the profiler. `operators` and `modules` are means over the
-    steps, the longest first.
+    steps, longest first.
     """
 
     warmup_steps: int
@@ -102,8 +103,8 @@ class StepProfile(Frozen):
 class SettingProfile(Document):
     """The stored profile of a setting, next to its trace in `sweeps/NAME/profiles/SETTING/`.
 
-    `block` is the block whose frozen config was profiled. Of the `ranks`, rank 0 was profiled. `trace_sha256` is the
-    digest of `trace.json.gz`.
+    `block` is the block whose frozen config was profiled. Only rank 0 of the `ranks` was profiled. `trace_sha256` is
+    the digest of `trace.json.gz`.
     """
 
     kind: ClassVar[str] = "profile"
@@ -121,7 +122,7 @@ class SettingProfile(Document):
 
 
 class PartDifference(Frozen):
-    """Seconds per step of an operator, or of a module's pass, in two profiles; 0 where it is absent."""
+    """Seconds per step of an operator, or of a module's pass, in two profiles; 0 if absent."""
 
     name: str
     before: float
@@ -129,32 +130,32 @@ class PartDifference(Frozen):
 
 
 class ProfileFinding(Frozen):
-    """A profile next to the measured step of its setting. Times are seconds per mean step."""
+    """A profile next to the setting's measured step. Times are seconds per mean step."""
 
-    setting: str = Field(description="the setting's name in files")
-    label: str = Field(description="the setting in words")
+    setting: str = Field(description="the setting's ID")
+    label: str = Field(description="the setting's label")
     axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
-    task: str = Field(description="the task whose steps these are")
-    started_at: str = Field(description="when the run of the profile began")
+    task: str = Field(description="the task of the steps")
+    started_at: str = Field(description="when the profiling run started")
     ranks: int = Field(description="the number of ranks, of which rank 0 was profiled")
     device: str = Field(description="the kind of device")
     device_name: str = Field(description="the device")
-    warmup_steps: int = Field(description="the steps before the profile")
-    steps: int = Field(description="the profiled steps")
-    profiled_step_seconds: float = Field(description="a step by the clock, under the profiler")
+    warmup_steps: int = Field(description="the number of steps before the profile")
+    steps: int = Field(description="the number of profiled steps")
+    profiled_step_seconds: float = Field(description="the wall time of a step under the profiler")
     measured_step_seconds: float | None = Field(description="the median over the setting's measured runs")
-    cost: float | None = Field(description="the profiled step over the measured one")
-    changed: str | None = Field(description="what differs from when the setting was measured")
-    operators: tuple[OperatorTime, ...] = Field(description="the operators that take longest, each by itself")
-    modules: tuple[ModuleTime, ...] = Field(description="the modules that take longest, each by itself")
+    cost: float | None = Field(description="the profiled step divided by the measured one")
+    changed: str | None = Field(description="what has changed since the setting was measured")
+    operators: tuple[OperatorTime, ...] = Field(description="the operators that take longest, excluding nested calls")
+    modules: tuple[ModuleTime, ...] = Field(description="the modules that take longest, excluding nested calls")
     folder: str = Field(description="the folder of trace.json.gz and profile.json, which has all rows")
-    against: str | None = Field(default=None, description="the setting that the differences are to")
+    against: str | None = Field(default=None, description="the setting with which it is compared")
     operator_differences: tuple[PartDifference, ...] = Field(default=(), description="operators whose times differ")
     module_differences: tuple[PartDifference, ...] = Field(default=(), description="modules whose times differ")
 
 
 class Profiles(Section):
-    """The profiles of a sweep; `left_out` names those that cannot be used."""
+    """The profiles of a sweep; `left_out` names the unusable ones."""
 
     profiles: tuple[ProfileFinding, ...]
     left_out: tuple[str, ...] = ()
@@ -185,7 +186,7 @@ def store_profile(folder: SweepFolder, profile: SettingProfile, trace: Path) -> 
 
 
 class StoredProfiles(NamedTuple):
-    """The intact profiles of some settings, and a sentence on each damaged one."""
+    """The intact profiles of some settings, and a sentence on each damaged profile."""
 
     intact: list[SettingProfile]
     left_out: list[str]
@@ -216,6 +217,6 @@ def stored_profiles(folder: SweepFolder, settings: Iterable[str]) -> StoredProfi
 
 
 def check_archived(document: SettingProfile, path: Path, parts: Sequence[str]) -> None:
-    """Raise DamagedFile for a profile in an archive that is in the folder of another setting."""
+    """Raise DamagedFile for a profile in an archive that is in a different setting's folder."""
     if document.setting != parts[2]:
         raise DamagedFile(path, f"it is of another setting, {document.setting!r}")

@@ -1,7 +1,7 @@
-"""The events of a profile by operator and by module: the time that each took itself, in a mean step.
+"""Aggregates a profile's events by operator and by module: each one's own time in a mean step.
 
-A backward operator belongs to the module whose forward operator made it. autograd numbers its nodes, and the profiler
-notes the number with both: https://docs.pytorch.org/docs/stable/autograd.html, under `emit_nvtx`.
+A backward operator belongs to the module whose forward operator created it. autograd numbers its nodes, and the
+profiler records the number with both: https://docs.pytorch.org/docs/stable/autograd.html, under `emit_nvtx`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from torch.profiler import ProfilerActivity
 
 
-# Marks in a trace around the forward pass of each module, made by hooks.
+# Markers around the forward pass of each module in a trace, set by hooks.
 
 MODULE_MARK = "module: "
-"""The beginning of a mark's name; the module's path follows."""
+"""The prefix of a marker's name, followed by the module's path."""
 
 
 def mark_modules(root: nn.Module) -> dict[str, str]:
-    """Put marks around every module of `root`; return their classes by their paths. The root's own path is empty."""
+    """Put markers around every module of `root`; return the modules' classes by path. The root's path is empty."""
     found = {name: module for name, module in root.named_modules() if not isinstance(module, torch.jit.ScriptModule)}
     for name, module in found.items():
         _mark(name, module)
@@ -62,13 +62,13 @@ _BACKWARD = "autograd::engine::evaluate_function: "
 _BACKWARD_SCOPE = 1
 
 _BY_NAME: dict[str, StepPart] = {"Optimizer.": "optimizer", "enumerate(DataLoader)": "data"}
-"""The beginnings of the marks that torch itself puts around an optimiser's work and around fetching a batch."""
+"""The prefixes of torch's own markers around an optimiser's work and around fetching a batch."""
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class _Place(NamedTuple):
-    """The module, by its path, and the part of the step that an event belongs to."""
+    """The module (by path) and the part of the step to which an event belongs."""
 
     module: str
     part: StepPart
@@ -89,19 +89,19 @@ class _Sum:
         self.device += 0.0 if event.is_user_annotation else event.self_device_time_total
 
     def over(self, steps: int, *, has_device: bool) -> dict[str, Any]:
-        """Return the means over so many steps, in seconds."""
+        """Return the means over this number of steps, in seconds."""
         device = self.device * 1e-6 / steps if has_device else None
         return {"calls": self.calls / steps, "host_seconds": self.host * 1e-6 / steps, "device_seconds": device}
 
 
 def host_events(events: Iterable[Any]) -> list[Any]:
-    """Return the events of the host that lie inside each other, in the order of their starts."""
+    """Return the nested events of the host, in order of their start."""
     found = [event for event in events if event.device_type.name == "CPU" and not event.is_async]
     return sorted(found, key=lambda event: (event.time_range.start, -event.time_range.end))
 
 
 def operators(events: Iterable[Any], steps: int, *, has_device: bool) -> tuple[OperatorTime, ...]:
-    """Return the operators of a mean step, the longest first; marks and steps themselves are the interpreter's."""
+    """Return the operators of a mean step, longest first; markers and steps themselves count as interpreter time."""
     sums = _summed(host_events(events), lambda event: PYTHON if _is_mark(event) else event.name, lambda _: 1)
     rows = [OperatorTime(name=name, **one.over(steps, has_device=has_device)) for name, one in sums.items()]
     return tuple(sorted(rows, key=lambda row: (-row.seconds, row.name)))
@@ -110,7 +110,7 @@ def operators(events: Iterable[Any], steps: int, *, has_device: bool) -> tuple[O
 def modules(
     events: Iterable[Any], steps: int, classes: Mapping[str, str], *, has_device: bool
 ) -> tuple[ModuleTime, ...]:
-    """Return the modules of a mean step, the longest first, given the classes of those that were marked."""
+    """Return the modules of a mean step, longest first, given the classes of the marked modules."""
     ordered = host_events(events)
     places = _places(ordered)
     sums = _summed(ordered, lambda event: places[id(event)], _calls_of_module)
@@ -142,14 +142,14 @@ def _is_mark(event: Any) -> bool:
 
 
 def _places(ordered: Iterable[Any]) -> dict[int, _Place]:
-    """Return the place of each event by its identity: that of the event around it, unless it has one of its own."""
+    """Return the place of each event by its `id`: its own, or else that of the enclosing event."""
     places: dict[int, _Place] = {}
     made_by: dict[tuple[int, int], _Place] = {}
     for event in ordered:
         around = places.get(id(event.cpu_parent), _OUTSIDE)
         place = places[id(event)] = _own_place(event, around, made_by)
         if place.part != "backward" and event.sequence_nr >= 0:
-            made_by[event.thread, event.sequence_nr] = place  # the last one before the number goes on made the node
+            made_by[event.thread, event.sequence_nr] = place  # the last event before the number increases made the node
     return places
 
 
@@ -167,18 +167,18 @@ def _own_place(event: Any, around: _Place, made_by: Mapping[tuple[int, int], _Pl
     return around
 
 
-# A profile of a run's steps in place of its measurement: torch's profiler on rank 0, after steps that do not count.
+# Profiles a run's steps instead of measuring them: torch's profiler on rank 0, after warm-up steps.
 
 FEWEST_WARMUP_STEPS = 5
-"""Steps before the profile: first calls, compilation, and the two in which the profiler itself warms up."""
+"""Steps before the profile: first calls, compilation, and two steps in which the profiler itself warms up."""
 
 _SETTLING = 2
 
 
 class ProfiledSteps:
-    """A listener that does the steps before the profile and those under it, and times these by the clock.
+    """A listener that runs the steps before and under the profile, and measures the wall time of the latter.
 
-    `step` is the profiler's, told of every step; `began` gets the module before the first batch.
+    `step` is the profiler's function, called after every step; `began` is called before the first batch.
     """
 
     def __init__(
@@ -195,11 +195,11 @@ class ProfiledSteps:
         self.step_seconds = 0.0
 
     def begin(self) -> None:
-        """Note that the module is there."""
+        """Call `began`."""
         self._began()
 
     def step_done(self, samples: int, loss: Any) -> bool:
-        """Count a step; True after the last one."""
+        """Count a step; return True after the last one."""
         del samples, loss
         self._done += 1
         if self._done == self._warmup + self._steps:
@@ -214,7 +214,7 @@ class ProfiledSteps:
 
 
 def profile(spec: RunSpec, place: RankPlace, report: RankReport) -> None:
-    """Do the steps that `spec` asks for; rank 0 leaves its trace and puts its profile into `report`.
+    """Run the steps requested in `spec`; rank 0 writes its trace and stores its profile in `report`.
 
     Raises the errors of the user's code.
     """
@@ -264,7 +264,7 @@ def _under_the_profiler(
 
 
 def _activities(kind: str) -> list[ProfilerActivity]:
-    """Return what to look at: the host, and the device where torch's profiler knows its kind."""
+    """Return what to profile: the host, and the device if torch's profiler supports its kind."""
     from torch.profiler import ProfilerActivity, supported_activities
 
     from accelsweep.devices.kinds import kind_of

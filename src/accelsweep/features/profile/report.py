@@ -1,4 +1,4 @@
-"""Profiles in the findings and in the report: each next to the measured step, with differences to the first one."""
+"""Profiles in the findings and the report: each next to the measured step, with differences from the first one."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
 from accelsweep.results import Fingerprint
 
 MAX_ROWS = 12
-"""So many operators and modules are shown; profile.json has all."""
+"""Maximum operators and modules to show; profile.json has all."""
 
 MIN_DIFFERENCE = 0.005
-"""A difference below this share of the longer step is noise."""
+"""A difference below this share of the longer step counts as noise."""
 
 _TITLES = ("Setting", "Measured step", "Profiled step", "Cost of looking", "Most time in")
 
 
 def build_section(analysis: Analysis) -> Profiles | None:
-    """Return the stored profiles of the plan's settings, the baseline's first; None where there are none.
+    """Return the stored profiles of the plan's settings, the baseline's first; None if there are none.
 
-    Differences are to the first one.
+    Differences are from the first profile.
     """
     if analysis.folder is None:
         return None
@@ -60,7 +60,7 @@ def build_section(analysis: Analysis) -> Profiles | None:
 def compare(
     profile: SettingProfile, other: SettingProfile | None, runs: Iterable[RunRow], axes: Mapping[str, Any]
 ) -> ProfileFinding:
-    """Return the finding of a profile, given the measured `runs`, with its differences to the `other` one."""
+    """Return the finding on a profile, given the measured `runs`, with differences from the `other` profile."""
     found, hardware = profile.profile, profile.fingerprint.hardware_kind
     recorded = [run for run in runs if run.setting == profile.setting and run.value("step_seconds") is not None]
     measured = [run for run in recorded if run.hardware == hardware] or recorded
@@ -100,7 +100,7 @@ def by_name(rows: Iterable[OperatorTime | ModuleTime]) -> dict[str, float]:
 
 
 def differences(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[PartDifference, ...]:
-    """Return the rows whose seconds differ, the largest difference first."""
+    """Return the rows whose seconds differ, largest difference first."""
     threshold = MIN_DIFFERENCE * max(sum(before.values()), sum(after.values()))
     names = list(dict.fromkeys([*before, *after]))
     gaps = {name: after.get(name, 0.0) - before.get(name, 0.0) for name in names}
@@ -122,7 +122,7 @@ def _rounded(row: Row) -> Row:
 
 
 def _changed(now: Fingerprint, measured: Sequence[RunRow]) -> str | None:
-    """Return what differs between the profile and the most similar measured run; None where nothing does."""
+    """Return what differs between the profile and the most similar measured run; None if nothing differs."""
     differences = []
     for run in measured:
         pairs = [
@@ -132,7 +132,7 @@ def _changed(now: Fingerprint, measured: Sequence[RunRow]) -> str | None:
         ]
         differences.append("; ".join(pairs))
     if not differences:
-        return "no measured run of this setting is left"
+        return "this setting has no measured runs any more"
     return min(differences, key=len) or None
 
 

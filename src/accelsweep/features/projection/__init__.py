@@ -1,4 +1,4 @@
-"""Projections of the best measured setting onto devices that are not at hand, and `accelsweep project`."""
+"""Projections of the best measured setting onto unavailable devices, and `accelsweep project`."""
 
 from accelsweep.registry import Command, Feature, Figure, Section, Tables
 

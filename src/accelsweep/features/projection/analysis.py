@@ -1,7 +1,8 @@
-"""Projects the best measured setting of a sweep onto devices that were not measured.
+"""Projects a sweep's best measured setting onto devices that were not measured.
 
-The setting is the recommended one, or else the first measured one. A projection starts from its median rate, its
-measured wait for data and the model's traits in its record. The result is not a finding: no verdict, no metric.
+The setting is the recommended one, or else the first measured one. A projection is based on the setting's median rate,
+its measured wait for data, and the model's traits from the record. The result is not a finding: it has no verdict and
+no metrics.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from accelsweep.records.plan import Manifest
 from accelsweep.results import Traits
 
 DEFAULT_DEVICES = ("h100-sxm", "a100-80", "l4", "t4", "rtx4090")
-"""The keys of a report's devices."""
+"""The keys of the devices in a report."""
 
 TASK_FORMS: Mapping[str, tuple[Form, ...]] = {
     "train_throughput": (TRAINING, TRAINING_32),
@@ -35,14 +36,14 @@ TASK_FORMS: Mapping[str, tuple[Form, ...]] = {
 """The forms in which a task is projected. Other tasks do not run a network."""
 
 PRECISION_FORMS = {"16-mixed": TRAINING.key, "bf16-mixed": TRAINING.key, "32-true": TRAINING_32.key}
-"""The form of a measured GPU's training, by its precision."""
+"""The form for training on a measured GPU, by precision."""
 
 
 @dataclass(frozen=True)
 class Targets:
-    """The devices to project onto, and prices by a device's key, name or driver names.
+    """The devices to project onto, and prices by device key, name or driver name.
 
-    `batch` is that of one device; None keeps the measured one.
+    `batch` is the batch size per device; None keeps the measured one.
     """
 
     devices: tuple[Datasheet, ...]
@@ -51,22 +52,22 @@ class Targets:
 
     @classmethod
     def default(cls, manifest: Manifest) -> Targets:
-        """Return the devices of a report, with the sweep's prices."""
+        """Return the devices in a report, with the sweep's prices."""
         return cls(tuple(datasheet(key) for key in DEFAULT_DEVICES), manifest.options.prices)
 
 
 def build_section(analysis: Analysis) -> Projections | None:
-    """Return the projections of a report."""
+    """Return the projections in a report."""
     return project_onto(analysis, Targets.default(analysis.manifest))
 
 
 def with_projections(findings: Findings, projections: Projections) -> Findings:
-    """Return the findings with other projections."""
+    """Return the findings with their projections replaced."""
     return findings.model_copy(update={"sections": {**findings.sections, "projection": projections}})
 
 
 def project_onto(analysis: Analysis, targets: Targets) -> Projections | None:
-    """Return the projections of the chosen setting; None if the sweep measured nothing or runs no model."""
+    """Return the projections of the chosen setting; None if the sweep has no measurements or runs no model."""
     group = _chosen(analysis)
     if group is None or group.config is None or group.effective is None:
         return None
@@ -82,7 +83,7 @@ def project_onto(analysis: Analysis, targets: Targets) -> Projections | None:
         return Projections(reason="not projected: every measured setting has several GPUs, and projections are for one")
     forms = TASK_FORMS[group.config.task]
     workload, anchor = _workload(group, traits, forms), _anchor(group, rate, targets.prices)
-    if targets.batch not in (None, workload.batch):  # a GPU's measured rate says nothing about another batch
+    if targets.batch not in (None, workload.batch):  # a GPU's measured rate does not apply to another batch size
         workload, anchor = replace(workload, batch=targets.batch), replace(anchor, device=None)
     disturbed = any(doubt.disturbing for run in group.rated for doubt in run.doubts)
     names = group.effective.device_names
@@ -114,7 +115,7 @@ def project_onto(analysis: Analysis, targets: Targets) -> Projections | None:
 
 
 def project_setting(group: SettingRuns, key: str, prices: Prices) -> Projection:
-    """Return the projection of one measured setting onto the board with this key, in its task's first form."""
+    """Return the projection of a measured setting onto the board with this key, in the task's first form."""
     device = datasheet(key)
     forms = TASK_FORMS.get(group.config.task, ()) if group.config is not None else ()
     rate = _median(group, "samples_per_second")

@@ -1,4 +1,4 @@
-"""`accelsweep project`: the best measured setting on devices that are not at hand. Writes nothing."""
+"""`accelsweep project`: project the best measured setting onto unavailable devices. Writes nothing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _print(name: str, projections: Projections) -> None:
         show(Listing(f"{name}, {form}: {TITLE.lower()}", TITLES, texts))
     for line in sentences(projections):
         say(line)
-    notes: dict[tuple[str, str], list[str]] = {}  # each note once, with the names of its devices
+    notes: dict[tuple[str, str], list[str]] = {}  # each note once, with the names of the devices
     for projection in projections.devices:
         for note in filter(None, (*projection.notes, projection.reason, projection.cheaper, *projection.monthly)):
             notes.setdefault((projection.form, note), []).append(projection.name)

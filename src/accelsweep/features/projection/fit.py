@@ -1,8 +1,9 @@
 """Fits the time model to published rates: robust least squares on the logarithm of the time per sample.
 
-Coefficients are positive, with a weak prior: 1 for inference, three times inference's for training (a backward pass
-costs twice a forward pass), and mixed precision's for the 32-bit form, which has few rates. A family's term is the mean
-of its residuals, shrunk as if `FAMILY_PRIOR` more models had none.
+Coefficients are positive, with a weak prior: 1 for inference, three times the inference coefficients for training (a
+backward pass costs twice as much as a forward pass), and the mixed-precision coefficients for the 32-bit form, which
+has few rates. A family's term is the mean of its residuals, shrunk as if there were `FAMILY_PRIOR` more models without
+residuals.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class PublishedRate:
 
 
 def published_rates() -> list[PublishedRate]:
-    """Return all rates, in the order of their models."""
+    """Return all rates, ordered by model."""
     traits: dict[str, Traits] = {}
     families: dict[str, NetworkFamily] = {}
     for row in csv.DictReader(MODELS_TABLE.read_text(encoding="utf-8").splitlines()):
@@ -83,12 +84,12 @@ def sources() -> tuple[str, ...]:
 Vector = npt.NDArray[np.float64]
 
 WEAK_PRIOR, STRONG_PRIOR = 0.003, 0.1
-"""Weights of the prior, relative to the data's."""
+"""Weights of the prior, relative to those of the data."""
 
 FAMILY_PRIOR = 20.0
 
 SOFT_L1_SCALE = 0.3
-"""Larger residuals count linearly, because some published rates are outliers."""
+"""Larger residuals are penalised linearly, because some published rates are outliers."""
 
 FEW_RATES = 60
 """A form with fewer rates uses the strong prior."""
@@ -96,7 +97,7 @@ FEW_RATES = 60
 
 @dataclass(frozen=True)
 class RateTable:
-    """Published rates as arrays with one row per rate; `log_seconds` are of seconds per sample."""
+    """Published rates as arrays with one row per rate; `log_seconds` has logarithms of seconds per sample."""
 
     parts: Vector
     log_seconds: Vector
@@ -118,14 +119,14 @@ class Coefficients:
     families: Mapping[NetworkFamily, float]
 
     def log_seconds(self, table: RateTable, *, with_families: bool = True) -> Vector:
-        """Return the projected logarithms of the seconds per sample."""
+        """Return the projected log seconds per sample."""
         terms = [self.families.get(NetworkFamily(kind), 0.0) if with_families else 0.0 for kind in table.families]
         logs: Vector = np.log(table.parts @ self.values) + np.array(terms)
         return logs
 
 
 def rate_table(rates: Sequence[PublishedRate]) -> RateTable:
-    """Return the rates of one form as arrays. A device's total weight grows with the square root of its rates."""
+    """Return the rates of a form as arrays. A device's weight grows with the square root of its number of rates."""
     parts = [part_seconds(rate.traits, rate.batch, datasheets()[rate.device], FORMS[rate.form]) for rate in rates]
     names = np.array([rate.device for rate in rates])
     counts = {name: int((names == name).sum()) for name in set(names.tolist())}
@@ -171,7 +172,7 @@ Refit = Callable[[RateTable], Coefficients]
 
 
 def refit_with(prior: Vector) -> Refit:
-    """Return the fit with this prior, as a function of the table alone."""
+    """Return a function that fits a table with this prior."""
     return lambda table: fit(table, prior)
 
 
@@ -186,7 +187,7 @@ def leave_one_device_out(table: RateTable, refit: Refit) -> Vector:
 
 
 def leave_one_family_out(table: RateTable, refit: Refit) -> Vector:
-    """Return the same from a fit without its family; NaN if the table has no other family."""
+    """Return log(projected / published time) of each rate, from a fit without its family; NaN if it has no others."""
     errors = np.full(len(table.log_seconds), np.nan)
     for kind in sorted(set(table.families.tolist())):
         held_out = table.families == kind
@@ -197,7 +198,7 @@ def leave_one_family_out(table: RateTable, refit: Refit) -> Vector:
 
 
 def error_spread(table: RateTable, by_device: Vector, by_family: Vector, transfer: float | None) -> Spread:
-    """Return the half-widths of 90 % intervals, from the errors on held-out devices and families."""
+    """Return the half-widths of 90 % intervals, based on the errors on held-out devices and families."""
     names = sorted(set(table.devices.tolist()))
     medians = {name: float(np.median(by_device[table.devices == name])) for name in names}
     centred = by_device - np.array([medians[name] for name in table.devices.tolist()])

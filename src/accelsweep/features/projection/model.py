@@ -1,7 +1,7 @@
-"""Projections: estimates for devices that were not measured, kept apart from measurements everywhere.
+"""Projections: estimates for devices that were not measured, strictly separated from measurements.
 
-A projection has no verdict and is not a metric. `Range` is not `Estimate`, so no table or figure can mistake one for
-the other.
+A projection has no verdict and is not a metric. `Range` is a different type from `Estimate`, so no table or figure can
+confuse them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Range(Frozen):
 
     @property
     def words(self) -> str:
-        """The range as prose, such as `about 2,800, 1,900 to 4,100`. Measured values never have this form."""
+        """The range in words, such as `about 2,800, 1,900 to 4,100`. Measured values never have this form."""
         return f"about {two_digits(self.value)}, {two_digits(self.low)} to {two_digits(self.high)}"
 
 
 def two_digits(value: float) -> str:
-    """Return a projected value, which is rounded to two digits already, without an exponent."""
+    """Return a projected value, already rounded to two digits, without an exponent."""
     return f"{value:,.12f}".rstrip("0").rstrip(".")
 
 
@@ -38,7 +38,7 @@ def shortened(value: float) -> str:
 
 
 class MemoryFit(StrEnum):
-    """Whether a batch fits in a device's memory, by lower and upper bounds on what is kept there."""
+    """Whether a batch fits in a device's memory, based on lower and upper bounds on memory use."""
 
     fits = "fits"
     unsure = "may not fit"
@@ -50,8 +50,8 @@ class Projection(Frozen):
     """The projection onto one device in one form (task and number format), or the `reason` why there is none.
 
     `rate` is in samples per second, `ratio` is relative to the setting measured here. `joules_per_sample_at_most` is
-    the board's power limit over the slowest rate of the interval. `limit` names what takes most of the time. `monthly`
-    states from how many hours of training a month another way to pay is cheaper. `notes` weaken this projection.
+    the board's power limit divided by the slowest rate in the interval. `limit` names what takes most of the time.
+    `monthly` states the hours of training per month above which another way to pay is cheaper. `notes` are caveats.
     """
 
     device: str
@@ -79,7 +79,7 @@ class Projection(Frozen):
 
 
 class HoldoutError(Frozen):
-    """The error of projections onto held-out devices or families: of `count` rates of so many `networks`.
+    """The error of projections onto held-out devices or families, for `count` rates of this many `networks`.
 
     `median_error` is relative, `coverage` the share of 90 % intervals that contain the published rate.
     """
@@ -92,25 +92,23 @@ class HoldoutError(Frozen):
 
 
 class FormError(HoldoutError):
-    """The error of the projections in one form onto held-out devices."""
+    """The error of projections in a form onto held-out devices."""
 
     form: str
 
 
 class Projections(Section):
-    """The chosen setting of a sweep on devices that were not measured."""
+    """A sweep's chosen setting on devices that were not measured."""
 
     reason: str | None = Field(default=None, description="why nothing is projected")
-    setting: str | None = Field(default=None, description="the setting's name in files")
-    label: str = Field(default="", description="the setting in words")
-    here: str = Field(default="", description="the device that it was measured on")
+    setting: str | None = Field(default=None, description="the setting's ID")
+    label: str = Field(default="", description="the setting's label")
+    here: str = Field(default="", description="the device on which it was measured")
     batch: int = Field(default=0, description="the batch per device")
     rate_here: float | None = Field(default=None, description="the measured rate, in samples per second")
     disturbed: bool = Field(
-        default=False, description="whether others used the machine meanwhile; then there are no ratios to its rate"
+        default=False, description="whether there was other load on the machine; if so, there are no ratios to its rate"
     )
-    devices: tuple[Projection, ...] = Field(default=(), description="the projections; all intervals are of 90 %")
-    unseen: tuple[FormError, ...] = Field(
-        default=(), description="how wrong projections were on devices that the fit had not seen"
-    )
+    devices: tuple[Projection, ...] = Field(default=(), description="the projections, with 90 % intervals")
+    unseen: tuple[FormError, ...] = Field(default=(), description="the error of projections onto held-out devices")
     sources: tuple[str, ...] = Field(default=(), description="where the published rates come from")

@@ -1,9 +1,9 @@
-"""Projects a workload onto a device, from the model's traits, a measured rate and the device's datasheet.
+"""Projects a workload onto a device, based on the model's traits, a measured rate and the device's datasheet.
 
 The time per sample comes from the fitted time model; if the measurement was on a known GPU, it is the measured time
-scaled by the ratio of the fitted ones. The measured wait for data is added, because it does not shrink with the device
-(Amdahl). Refused are networks of families without published rates, operations of unknown cost, and devices whose
-datasheet lacks a figure.
+scaled by the ratio of the fitted times. The measured wait for data is added, because it does not shrink on a faster
+device (Amdahl). Networks from families without published rates, operations of unknown cost, and devices with incomplete
+datasheets are rejected.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ MAX_UNKNOWN_SHARE = 0.1
 """A model is not projected if operations of unknown cost write a larger share of its outputs."""
 
 LAUNCH_SPREAD = math.log(3)
-"""Launching kernels takes a third to three times the published time: it depends on processor, loop and versions."""
+"""Launching kernels takes a third to three times the published time, depending on processor, loop and versions."""
 
 TRAINING_FLOPS_RATIO = (2.2, 3.2)
-"""Operations of a training step over those of its forward pass. Outside, part of the model is frozen."""
+"""Range of a training step's operations divided by its forward pass's. Outside it, part of the model is frozen."""
 
 LIMITS = {
     "convolutions": "operations",
@@ -47,15 +47,15 @@ LIMITS = {
     "parameters": "bandwidth",
     "kernels": "starting kernels",
 }
-"""What limits each part of the time model."""
+"""The bottleneck of each part of the time model."""
 
 
 @dataclass(frozen=True)
 class Workload:
     """What is projected: a model's traits, its batch per device and its optimiser.
 
-    `wait_seconds` is the measured wait for data per sample, None if unknown. `step_flops` are the operations of a
-    training step per sample, None for inference or if they were not counted.
+    `wait_seconds` is the measured wait for data per sample, None if unknown. `step_flops` is the number of operations
+    per sample in a training step, None for inference or if not counted.
     """
 
     traits: Traits
@@ -67,7 +67,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Anchor:
-    """The measurement behind a projection: its rate in samples per second, and its board and form if they are known.
+    """The measurement behind a projection: its rate in samples per second, and its board and form, if known.
 
     `usd_per_hour` is the price of the machine, `epoch_samples` the size of an epoch.
     """
@@ -81,7 +81,7 @@ class Anchor:
 
 @dataclass(frozen=True)
 class _Time:
-    """The logarithm of the seconds per sample, half of its 90 % interval, the parts' shares, and notes."""
+    """The logarithm of the seconds per sample, the half-width of its 90 % interval, the parts' shares, and notes."""
 
     log: float
     half: float
@@ -148,7 +148,7 @@ def _time(workload: Workload, anchor: Anchor, device: Datasheet, model: Fitted, 
 
 
 def _checked_family(workload: Workload, form: Form) -> NetworkFamily:
-    """Return the network's family. Raises NotProjected for networks unlike any with a published rate."""
+    """Return the network's family. Raises NotProjected for networks unlike those with published rates."""
     traits = workload.traits
     if traits.unknown_share > MAX_UNKNOWN_SHARE:
         names = ", ".join(traits.unknown_names)
@@ -192,9 +192,9 @@ HOURS_PER_MONTH = 730.5
 
 
 def break_even(here: PaymentOption, there: PaymentOption, name: str, ratio: Range) -> str:
-    """Return how the bill of the device `name` compares with this machine's, which has 1 / `ratio` of its rate.
+    """Compare the bill for the device `name` with that for this machine, which has 1 / `ratio` of the device's rate.
 
-    Bills are straight lines over the hours of training a month.
+    Bills are linear in the hours of training per month.
     """
     middle, low, high = (_crossing(here, there, end) for end in (ratio.value, ratio.low, ratio.high))
     device, machine = f"{name} ({there.description})", f"this machine ({here.description})"
@@ -212,7 +212,7 @@ def break_even(here: PaymentOption, there: PaymentOption, name: str, ratio: Rang
 
 
 def rent_or_buy(rented: PaymentOption, bought: PaymentOption, name: str) -> str:
-    """Return from how many hours a month a device is cheaper bought than rented; this depends on prices alone."""
+    """Return the hours per month above which buying a device is cheaper than renting; this depends only on prices."""
     hours = _crossing(rented, bought, 1.0).hours
     if hours is None or hours > HOURS_PER_MONTH:
         renting = f"renting {name} ({rented.description})"
@@ -222,7 +222,7 @@ def rent_or_buy(rented: PaymentOption, bought: PaymentOption, name: str) -> str:
 
 
 class _Crossing(NamedTuple):
-    """Where two bills cross, in hours a month (None if nowhere); `sign` is -1 if the other device is cheaper beyond."""
+    """The hours per month at which two bills cross, if any; `sign` is -1 if the other device is cheaper beyond."""
 
     hours: float | None
     sign: int

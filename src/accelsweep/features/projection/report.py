@@ -1,7 +1,7 @@
-"""Projections in the report, in MLflow and in the terminal, such that no number can be mistaken for a measured one.
+"""Projections in the report, MLflow and the terminal, formatted so that no number can be mistaken for a measured one.
 
-A measured number has its interval in brackets. A projected one has two digits, says `about`, and its interval reads
-`X to Y`.
+A measured number has its interval in brackets. A projected number has two digits and the word `about`, and its interval
+is written `X to Y`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, DataRow, F
 from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
 
 NAME = "projections"
-"""The name of the table and of the figure."""
+"""The name of the table and the figure."""
 
 TITLE = "Projections (not measured)"
 
@@ -36,7 +36,7 @@ _ABSENT = Entry("-", tone="absent")
 
 
 def tables(findings: Findings) -> list[ReportTable]:
-    """Return a table with one row per device and form, or with the reason why there is none."""
+    """Return a table with one row per device and form, or with the reason why there are no rows."""
     projections = findings.section(Projections)
     if projections is None:
         return []
@@ -56,11 +56,11 @@ def tables(findings: Findings) -> list[ReportTable]:
 
 
 def sentences(projections: Projections) -> list[str]:
-    """Return what must be read before the numbers: what they are, of which setting, and how wrong they were."""
+    """Return the introduction to the numbers: what they are, for which setting, and how large their errors were."""
     if projections.reason is not None:
         return []
     what = f"{projections.label}, with batches of {projections.batch}"
-    disturbed = "Other work used the machine meanwhile, so there is no ratio to this rate."
+    disturbed = "There was other load on the machine, so there is no ratio to this rate."
     return [
         f"Nobody measured these numbers. They are projected from published rates of other networks, for {what}.",
         f"Measured here, on {projections.here}: {fmt.number(projections.rate_here, '1/s')}.",
@@ -103,7 +103,7 @@ def projection_entries(projection: Projection) -> tuple[Entry, ...]:
 
 
 def _more(projection: Projection) -> tuple[Detail, ...]:
-    """Return what weakens a projection, and the source of its device's figures."""
+    """Return a projection's caveats, and the source of its device's figures."""
     source = [Detail("Datasheet", projection.source)] if projection.source else []
     monthly = [Detail("By the month", text) for text in projection.monthly]
     return (*(Detail("Note", note) for note in projection.notes), *monthly, *source)
@@ -125,7 +125,7 @@ def _energy(projection: Projection) -> Entry:
 
 
 def _data(projection: Projection, projections: Projections) -> dict[str, Any]:
-    """Return a row of the CSV; all its columns of numbers say that they are projected."""
+    """Return a CSV row; the names of all numeric columns indicate that they are projected."""
     data: dict[str, Any] = {"device": projection.device, "name": projection.name, "form": projection.form}
     data |= {"setting": projections.setting, "batch": projections.batch, "not_projected": projection.reason}
     for name in ("rate", "ratio", "usd_per_million_samples", "usd_per_epoch"):
@@ -209,7 +209,7 @@ MAX_TAG_LENGTH = 4000
 
 
 def experiment_tags(findings: Findings) -> dict[str, str]:
-    """Return the projections as a tag of the experiment in MLflow: never as metrics, and never on a run."""
+    """Return the projections as a tag of the MLflow experiment, never as metrics and never on a run."""
     projections = findings.section(Projections)
     if projections is None:
         return {}

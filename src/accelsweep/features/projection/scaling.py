@@ -1,8 +1,9 @@
 """The efficiency of several devices in one machine, from published training rates (`data/scaling.csv`).
 
-An efficiency is the rate of k devices over k times that of one, at the same batch per device. A device in the table
-uses the efficiencies of its own networks, any other those of all devices with the same kind of link. The interval is a
-prediction interval for one more network: mean and spread of the logarithms, with Student's t.
+An efficiency is the rate of k devices divided by k times the rate of one, at the same batch size per device. For a
+device in the table, the efficiencies of its own networks are used; for any other, those of all devices with the same
+kind of link. The interval is a prediction interval for one more network, based on mean and spread of the logarithms,
+with Student's t.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from accelsweep.features.projection.model import Projection, Range
 SCALING_TABLE = Path(__file__).parent / "data" / "scaling.csv"
 
 COUNTS = (2, 4, 8)
-"""The numbers of devices of the published machines."""
+"""The numbers of devices in the published machines."""
 
 NVLINK_BYTES_PER_SECOND = 250e9
-"""Devices with a faster link than this exchange gradients over NVLink, others over PCIe."""
+"""Devices with a link faster than this exchange gradients over NVLink, others over PCIe."""
 
 MAX_GRADIENT_BYTES_PER_SECOND = 4e9
-"""The most gradients that a published network exchanges: BERT large, 336 million parameters, batches of 16 to 112."""
+"""The maximum gradient traffic of a published network: BERT large, 336 million parameters, batches of 16 to 112."""
 
 MIN_EFFICIENCIES = 3
-"""Fewer efficiencies give no interval."""
+"""With fewer efficiencies there is no interval."""
 
 
 class Efficiency(NamedTuple):
@@ -44,7 +45,7 @@ class Efficiency(NamedTuple):
 
 
 def published_efficiency(device: Datasheet, count: int) -> Efficiency | None:
-    """Return the efficiency of `count` devices in one machine; None if too little was published.
+    """Return the efficiency of `count` devices in one machine; None if there is too little published data.
 
     More devices never scale better than fewer: machines of eight were published for servers only.
     """

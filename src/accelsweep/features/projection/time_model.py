@@ -1,6 +1,6 @@
-"""The time model: a step's time is a fitted sum of parts, each the work of the model over a capacity of the device.
+"""The time model: a step's time is a fitted sum of parts, each the model's work divided by a device capacity.
 
-The shipped coefficients (`data/fitted.json`) come with their errors on devices and families that the fit had not seen.
+The shipped coefficients (`data/fitted.json`) include their errors on held-out devices and families.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ WORK_PARTS = ("convolutions", "products", "attention", "grouped", "activations",
 """The parts, in the order of coefficients."""
 
 KERNEL_SECONDS = 5e-6
-"""Launch overhead of a kernel before its fitted coefficient."""
+"""Launch overhead of a kernel, before the fitted coefficient is applied."""
 
 GROUPED_SHARE, ATTENTION_SHARE, MAIN_SHARE = 0.03, 0.005, 0.8
-"""Shares of a model's operations that decide its family."""
+"""Shares of a model's operations that determine its family."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """A task in a number format for which rates were published, such as training in mixed precision.
+    """A task in a number format with published rates, such as training in mixed precision.
 
-    The first of `formats` that the device has is that of matrix products; `bytes_each` is the size of an activation.
+    Matrix products use the first of `formats` that the device supports; `bytes_each` is the size of an activation.
     """
 
     key: str
@@ -60,7 +60,7 @@ class NotProjected(Exception):
 
 
 def family(traits: Traits) -> NetworkFamily:
-    """Return the family of the network, by the operations that do most of its work."""
+    """Return the network's family, based on the operations that do most of its work."""
     if traits.recurrent:
         return NetworkFamily.recurrent
     products = (traits.flops_product + traits.flops_attention) / traits.flops
@@ -73,7 +73,7 @@ def family(traits: Traits) -> NetworkFamily:
 
 
 def part_seconds(traits: Traits, batch: float, device: Datasheet, form: Form) -> tuple[float, ...]:
-    """Return each part's seconds per sample before its coefficient, in the order of `WORK_PARTS`.
+    """Return each part's seconds per sample, before coefficients, in the order of `WORK_PARTS`.
 
     Raises NotProjected if the datasheet lacks a figure.
     """
@@ -102,9 +102,9 @@ FITTED = Path(__file__).parent / "data" / "fitted.json"
 class Spread(Frozen):
     """Half-widths of 90 % intervals of the log ratio of published to projected rates.
 
-    `device` is common to all rates of a device, `families` and `within` (all families together) are within a device.
-    `family` is added for a family that the fit has not seen. `transfer` is for a rate projected from another board's
-    measured one, None if no two boards were compared.
+    `device` is common to all rates of a device; `families` and `within` (all families together) are within a device.
+    `family` is added for a family that is not in the fit. `transfer` is for a rate projected from another board's
+    measured rate, None if no two boards were compared.
     """
 
     device: float
@@ -121,7 +121,7 @@ class Spread(Frozen):
 
 
 class Fitted(Frozen):
-    """The model of one form: seconds = sum(coefficients * parts) * exp(family's term)."""
+    """The model for a form: seconds = sum(coefficients * parts) * exp(family's term)."""
 
     form: str
     coefficients: tuple[float, ...]
@@ -143,7 +143,7 @@ class Fitted(Frozen):
 
 @cache
 def fitted() -> Mapping[str, Fitted]:
-    """Return the shipped models by the key of their form."""
+    """Return the shipped models, by form key."""
     forms = json.loads(FITTED.read_text(encoding="utf-8"))["forms"]
     return {form["form"]: Fitted.model_validate(form) for form in forms}
 
@@ -154,7 +154,7 @@ USABLE_MEMORY = 0.9
 FLOAT32_BYTES = 4
 
 OPTIMIZER_STATES = {"SGD": 1, "Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "RMSprop": 1, "Adagrad": 1, "none": 0}
-"""Values that an optimiser keeps per parameter; any other optimiser counts as Adam."""
+"""Values that an optimiser keeps per parameter; other optimisers count as Adam."""
 
 
 def memory_fit(traits: Traits, batch: int, optimizer: str, form: Form, memory_bytes: int | None) -> MemoryFit:
@@ -168,7 +168,7 @@ def memory_fit(traits: Traits, batch: int, optimizer: str, form: Form, memory_by
 
 
 def memory_bounds(traits: Traits, batch: int, optimizer: str, form: Form) -> tuple[float, float]:
-    """Return the least and the most bytes that a step needs."""
+    """Return the minimum and maximum number of bytes that a step needs."""
     parameters = FLOAT32_BYTES * traits.parameters
     all_outputs = (traits.activations + traits.others) * FLOAT32_BYTES * batch
     if not form.trains:

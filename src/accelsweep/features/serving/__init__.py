@@ -1,4 +1,4 @@
-"""Inference under a load of queries (`measure.scenario=server`), and checked by MLPerf's LoadGen."""
+"""Inference under a query load (`measure.scenario=server`), and checks with MLPerf's LoadGen."""
 
 from accelsweep.registry import BATCH_SEARCH_KEYS, QUALITY_KEYS, TARGET_KEYS, ConfigKeys, Feature, Task
 

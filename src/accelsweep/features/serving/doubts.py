@@ -1,4 +1,4 @@
-"""The doubt about a setting that answered too late at every load in some of its repeats."""
+"""The doubt about a setting that missed the latency bound at every load in some of its repeats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from accelsweep.results import Doubt
 
 
 def setting_doubts(group: SettingRuns) -> Iterator[Doubt]:
-    """Yield the doubt that only some of the measured repeats kept the bound on latency, if so."""
+    """Yield a doubt if only some of the measured repeats met the latency bound."""
     rated, measured = len(group.rated), len(group.measured)
     if group.rate_metric == "queries_per_second" and 0 < rated < measured:
         yield Doubt(

@@ -1,8 +1,8 @@
-"""Load tests by MLPerf's LoadGen (V. J. Reddi et al., ISCA 2020, section IV), and a search for the highest load.
+"""Load tests with MLPerf's LoadGen (V. J. Reddi et al., ISCA 2020, section IV), and a search for the highest load.
 
-LoadGen is the package `mlcommons-loadgen`, our extra `serving`. It decides arrivals, latencies and validity; what we do
-not set keeps its default. All of its seeds are the run's. Latencies start when a query is due, even if it is issued
-later.
+LoadGen is the package `mlcommons-loadgen`, our extra `serving`. It determines arrivals, latencies and validity;
+settings that we do not set keep their defaults. All of its seeds are the run's seed. Latencies start when a query is
+due, even if it is issued later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PERCENTILES = (0.5, 0.9, 0.99)
 """The latency percentiles that are recorded."""
 
 SAMPLES = 64
-"""Queries are drawn from so many samples, with repetition."""
+"""Queries are drawn, with replacement, from this many samples."""
 
 _LARGE_LOGS = ("detail.txt", "accuracy.json", "trace.json")
 
@@ -30,10 +30,10 @@ _NANO = 1e9
 
 @dataclass(frozen=True)
 class Load:
-    """One test: single queries as a Poisson process of `per_second`, or one of the other scenarios.
+    """A test: single queries as a Poisson process with rate `per_second`, or one of the other scenarios.
 
-    `latency_seconds` is the bound for the share `percentile` of the queries. Of `per_query` samples is a query of
-    `multi_stream`. For the others `per_second` is a hint at how much has to be made ready.
+    `latency_seconds` is the bound for the share `percentile` of the queries. A `multi_stream` query has `per_query`
+    samples. For the other scenarios, `per_second` is a hint about how many queries to prepare.
     """
 
     per_second: float
@@ -46,7 +46,7 @@ class Load:
     per_query: int = 1
 
     def settings(self, loadgen: Any) -> Any:
-        """Return the test as LoadGen's own settings."""
+        """Return the test as LoadGen settings."""
         made, nanoseconds = loadgen.TestSettings(), int(_NANO / self.per_second)
         made.scenario = getattr(loadgen.TestScenario, _NAMES[self.scenario])
         made.mode = loadgen.TestMode.PerformanceOnly
@@ -72,10 +72,10 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class LoadTest:
-    """LoadGen's result of one test; `invalid` is its reason if the test is not valid.
+    """LoadGen's result for a test; `invalid` is its reason if the test is not valid.
 
-    `answered_per_second` is in samples until the last answer. `percentiles` maps shares to seconds. `mean_batch`, the
-    mean size of the server's batches, and `energy` (J) are our own.
+    `answered_per_second` is the rate in samples until the last answer. `percentiles` maps shares to seconds.
+    `mean_batch`, the mean size of the server's batches, and `energy` (J) are our own measurements.
     """
 
     load: Load
@@ -89,13 +89,13 @@ class LoadTest:
 
 
 ServerOf = Callable[[Callable[[Sequence[int]], None]], QueryServer]
-"""Makes a server that calls the given function with the ids of the queries that it has answered."""
+"""Creates a server that calls the given function with the IDs of answered queries."""
 
 
 def ask(load: Load, serving: ServerOf, folder: Path, name: str) -> LoadTest:
-    """Run a load test and return LoadGen's result. LoadGen's summary is kept as `name`-summary.txt.
+    """Run a load test and return LoadGen's result. LoadGen's summary is saved as `name`-summary.txt.
 
-    Raises what the server's answers raised.
+    Raises the server's errors.
     """
     import mlperf_loadgen as loadgen
 
@@ -114,7 +114,7 @@ def ask(load: Load, serving: ServerOf, folder: Path, name: str) -> LoadTest:
         system = loadgen.ConstructSUT(issue, lambda: None)
         library = loadgen.ConstructQSL(SAMPLES, SAMPLES, lambda _: None, lambda _: None)
         try:
-            audit = str(folder / "audit.config")  # LoadGen looks for one in the working directory otherwise
+            audit = str(folder / "audit.config")  # otherwise LoadGen looks in the working directory
             loadgen.StartTestWithLogSettings(
                 system, library, load.settings(loadgen), _logs(loadgen, folder, name), audit
             )
@@ -130,7 +130,7 @@ def ask(load: Load, serving: ServerOf, folder: Path, name: str) -> LoadTest:
 
 
 def _logs(loadgen: Any, folder: Path, name: str) -> Any:
-    """Return LoadGen's log settings: no trace of each query."""
+    """Return LoadGen's log settings, without per-query traces."""
     made = loadgen.LogSettings()
     output = loadgen.LogOutputSettings()
     output.outdir, output.prefix = str(folder), f"{name}-"
@@ -140,7 +140,7 @@ def _logs(loadgen: Any, folder: Path, name: str) -> Any:
 
 
 def _log(path: Path) -> dict[str, Any]:
-    """Return the last value of each key in LoadGen's detail log, whose lines are JSON after a prefix."""
+    """Return the last value of each key in LoadGen's detail log; its lines are JSON after a prefix."""
     lines = path.read_text("utf-8", errors="replace").splitlines()
     entries = [json.loads(line.removeprefix(MLPERF_LOG_MARK)) for line in lines if line.startswith(MLPERF_LOG_MARK)]
     return {str(entry["key"]): entry["value"] for entry in entries}
@@ -164,7 +164,7 @@ def _result(load: Load, log: dict[str, Any], queries: int, mean_batch: float) ->
 
 
 def _answered(load: Load, log: dict[str, Any]) -> float:
-    """Return the samples per second, which each scenario reports in its own way."""
+    """Return the samples per second, which each scenario reports differently."""
     if load.scenario == "multi_stream":
         return load.per_query * _NANO / float(log["result_mean_query_latency_ns"])
     return float(log[_RATE_OF[load.scenario]])
@@ -178,7 +178,7 @@ _RATE_OF = {
 
 
 def _invalid_reason(log: dict[str, Any]) -> str:
-    """Return LoadGen's reason for INVALID in one line: its recommendation, or that of its early stopping."""
+    """Return LoadGen's reason for INVALID in one line: its recommendation, or the one from early stopping."""
     reason = str(log.get("result_invalid_reason", "")).strip()
     early = "" if log.get("early_stopping_met", True) else str(log.get("early_stopping_result", ""))
     parts = [part for part in (reason, early.replace(" * ", " ")) if part]
@@ -186,10 +186,10 @@ def _invalid_reason(log: dict[str, Any]) -> str:
 
 
 PRECISION = 1.04
-"""The search ends when the lowest failing load is at most so many times the highest passing one."""
+"""The search ends when the lowest failing load is at most this multiple of the highest passing load."""
 
 _FIRST_SHARE = 0.7
-"""The first load as a share of the rate of full batches, which no sustained load can exceed."""
+"""The first load, as a share of the rate of full batches, which no sustained load can exceed."""
 
 _STEP = 1.5
 
@@ -198,7 +198,7 @@ _MIN_SHARE = 1 / 64
 
 @dataclass(frozen=True)
 class Peak:
-    """The result of the search: the valid test with the highest load, or None, and the last invalid one."""
+    """The result of a search: the valid test with the highest load, if any, and the last invalid test."""
 
     best: LoadTest | None
     refused: LoadTest
@@ -206,9 +206,9 @@ class Peak:
 
 
 def find_peak(test: Callable[[float], LoadTest], capacity: float) -> Peak:
-    """Return the highest load (queries/s) that passes `test`, within `PRECISION`, by bisection.
+    """Return the highest load (queries/s) that passes `test`, to within `PRECISION`, using bisection.
 
-    `capacity` is a hint, the rate of full batches. The search gives up below 1/64 of it.
+    `capacity` is a hint, the rate of full batches. The search gives up below 1/64 of `capacity`.
     """
     best: LoadTest | None = None
     refusals: list[LoadTest] = []

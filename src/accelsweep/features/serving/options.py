@@ -1,4 +1,4 @@
-"""The config key `serving`, and what the plan refuses because of it."""
+"""The config key `serving`, and the settings that the plan rejects because of it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Serving(BaseModel):
     """How queries are served with `measure.scenario=server`. Times are in milliseconds.
 
     The share `latency_percentile` of the queries must be answered within `latency_ms`. A batch waits at most
-    `max_wait_ms` for more queries. `workers` share the rank's CPU threads. `generator` is the load generator of the
-    other scenarios: our own, or LoadGen as well.
+    `max_wait_ms` for more queries. `workers` share the rank's CPU threads. `generator` is the load generator for the
+    other scenarios: only our own, or also LoadGen.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -43,25 +43,24 @@ def serving_of(config: SettingConfig) -> Serving | None:
 
 
 def loadgen_install_command() -> str | None:
-    """Return the command that installs MLPerf's load generator; None where it is installed."""
+    """Return the command that installs MLPerf's load generator; None if it is installed."""
     return None if importlib.util.find_spec("mlperf_loadgen") else "pip install accelsweep[serving]"
 
 
 def check(config: SettingConfig, file_of: FileOf) -> None:  # noqa: ARG001 - no file is named
-    """Raise InputError for queries under load without a bound on their latency."""
+    """Raise InputError for queries under load without a latency bound."""
     if config.task_name == "serving" and serving_of(config) is None:
         raise InputError(
-            "measure.scenario=server does not know the latency that it may take: add serving=default, and set "
-            "serving.latency_ms"
+            "measure.scenario=server needs a latency bound: add serving=default, and set serving.latency_ms"
         )
 
 
 def unsupported(config: SettingConfig, site: Site) -> str | None:
-    """Return why queries cannot be served, or None. Looks for LoadGen only where this machine measures."""
+    """Return why queries cannot be served, or None. Looks for LoadGen only if this machine runs the measurements."""
     if config.num_nodes > 1:
         return f"measure.scenario=server has one queue on one node, not on {config.num_nodes}: raise devices instead"
     serving = serving_of(config)
     if serving is not None and serving.latency_ms == 0:
-        return "serving.latency_ms=0: no answer takes no time"
+        return "serving.latency_ms=0: must be more than 0"
     remedy = loadgen_install_command() if site.probe else None
     return None if remedy is None else f"measure.scenario=server needs MLPerf's LoadGen: {remedy}"

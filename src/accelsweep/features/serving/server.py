@@ -1,8 +1,8 @@
 """A server of single queries: one queue, dynamic batching, and one or more workers.
 
-A worker takes the queries that wait, `most` at a time. It waits for more of them until the oldest has waited
-`patience_seconds`, as NVIDIA's Triton does by its "dynamic batching" (model configuration, `max_queue_delay`). Workers
-are threads: torch gives the interpreter's lock back while it computes.
+A worker takes up to `most` waiting queries at a time. It waits for more until the oldest query has waited
+`patience_seconds`, like "dynamic batching" in NVIDIA's Triton (model configuration, `max_queue_delay`). Workers are
+threads, because torch releases the GIL while it computes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from accelsweep.devices.clock import Clock, monotonic
 
 
 class Query(NamedTuple):
-    """A query that waits: LoadGen's `id` for it, the number of its `sample`, and when it came (s)."""
+    """A waiting query: LoadGen's `id`, the number of its `sample`, and its arrival time (s)."""
 
     id: int
     sample: int
@@ -29,11 +29,11 @@ class Query(NamedTuple):
 
 
 AnswerSamples = Callable[[Sequence[int]], None]
-"""Answers the samples of a batch, given by their numbers, and returns once they are answered."""
+"""Answers the samples in a batch, given by number, and returns once they are answered."""
 
 
 class QueryServer:
-    """Answers queued queries while its context is open. An error in an answer stops it."""
+    """Answers queued queries while its context is open. An error in an answer stops the server."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class QueryServer:
         begin: Callable[[], object] = tuple,
         clock: Clock = monotonic,
     ) -> None:
-        """Each of `answers` has a worker of its own. `reply` is given the ids of the queries that were answered.
+        """Each of `answers` has a separate worker. `reply` is called with the IDs of answered queries.
 
-        Each worker calls `begin` once, before its first batch.
+        Each worker calls `begin` once before its first batch.
         """
         self._reply, self._begin = reply, begin
         self._most, self._patience, self._clock = most, patience_seconds, clock
@@ -60,7 +60,7 @@ class QueryServer:
         ]
         self.error: BaseException | None = None
         self.batches: list[int] = []
-        """The sizes of the batches that were answered."""
+        """The sizes of the answered batches."""
 
     def __enter__(self) -> QueryServer:
         """Start the workers."""
@@ -71,7 +71,7 @@ class QueryServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let the workers answer the remaining queries, and stop them."""
+        """Let the workers answer the remaining queries, then stop them."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -79,14 +79,14 @@ class QueryServer:
             worker.join()
 
     def put(self, queries: Sequence[tuple[int, int]]) -> None:
-        """Put queries, as pairs of id and sample, into the queue."""
+        """Put queries, as pairs of ID and sample, into the queue."""
         now = self._clock()
         with self._changed:
             self._waiting.extend(Query(ident, sample, now) for ident, sample in queries)
             self._changed.notify(len(queries))
 
     def next_batch(self) -> list[Query]:
-        """Wait for the next batch and return it; nothing once the server is closed and the queue is empty."""
+        """Wait for the next batch and return it; empty once the server is closed and the queue is empty."""
         with self._changed:
             while not self._closed or self._waiting:
                 if not self._waiting:
@@ -105,7 +105,7 @@ class QueryServer:
             try:
                 if self.error is None:
                     answer([query.sample for query in batch])
-            except BaseException as error:  # noqa: BLE001 - raised by whoever opened the server
+            except BaseException as error:  # noqa: BLE001 - re-raised where the server was opened
                 self.error = error
             self.batches.append(len(batch))
             self._reply([query.id for query in batch])  # also after an error: the generator waits for each reply
@@ -115,7 +115,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class Invitation(NamedTuple):
-    """The port of a server for remote workers, and the authentication key."""
+    """A server's port for remote workers, and the authentication key."""
 
     port: int
     key: bytes
@@ -132,7 +132,7 @@ class RemoteWorkers:
         self._connections: list[Connection] = []
 
     def answers(self, count: int) -> list[AnswerSamples]:
-        """Wait for `count` workers; return a function for each that lets it answer a batch."""
+        """Wait for `count` workers; return a function per worker that makes it answer a batch."""
         self._connections = [self._listener.accept() for _ in range(count)]
         return [_answer_of(connection) for connection in self._connections]
 
@@ -149,16 +149,16 @@ def _answer_of(connection: Connection) -> AnswerSamples:
             connection.send_bytes(json.dumps([int(number) for number in samples]).encode())
             connection.recv_bytes()
         except (EOFError, OSError) as error:
-            # worker.error_classification takes this message for the consequence of another rank's failure.
+            # worker.error_classification treats this message as a consequence of another rank's failure.
             raise RuntimeError("Connection closed by peer: a rank behind the queue ended") from error
 
     return answer
 
 
 def work_for(invitation: Invitation, answer: AnswerSamples, workers: int, begin: Callable[[], object]) -> None:
-    """Answer batches with so many threads until the server closes. Each thread calls `begin` once, first.
+    """Answer batches with this number of threads until the server closes. Each thread first calls `begin` once.
 
-    Raises what `answer` raised; the server notices that the worker is gone.
+    Raises the errors of `answer`; the server detects that the worker is gone.
     """
 
     def work(_: int) -> None:

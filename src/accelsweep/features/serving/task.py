@@ -1,4 +1,4 @@
-"""Inference tasks under MLPerf's LoadGen. With several ranks, LoadGen and the queue are on rank 0."""
+"""Inference tasks with MLPerf's LoadGen. With several ranks, LoadGen and the queue run on rank 0."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from accelsweep.worker.tasks.inference import (
 )
 
 SINGLE_QUERIES = 11
-"""Queries that are answered one by one before any load."""
+"""Queries to answer one by one before any load test."""
 
 
 class Bench:
-    """A module under LoadGen's tests. In its context this process has one worker's threads."""
+    """A module under test by LoadGen. Within the context, this process has one worker's share of threads."""
 
     def __init__(self, spec: RunSpec, place: RankPlace, rules: Serving) -> None:
-        """Build the module anew."""
+        """Build a new instance of the module."""
         self._spec, self._place, self._rules, self._most = spec, place, rules, spec.config.batch_size
         answering = InferenceDriver(spec, place)
         module, loader, self._move = answering.prepared()
@@ -65,7 +65,7 @@ class Bench:
         self._device, self._boards = answering.device, telemetry_identities(answering.device)
 
     def __enter__(self) -> Self:
-        """Limit the threads to one worker's, so that a query alone has no more than under load."""
+        """Limit the threads to one worker's share, so that a single query has no more threads than under load."""
         self._begin()
         return self
 
@@ -79,7 +79,7 @@ class Bench:
         self._heartbeat.pause()
 
     def join(self) -> None:
-        """Connect all ranks to the queue of rank 0. On other ranks, answer until rank 0 is done."""
+        """Connect all ranks to the queue on rank 0. On other ranks, answer queries until rank 0 is done."""
         first, alone = self._place.rank == 0, self._place.size == 1
         self._others = RemoteWorkers() if first and not alone else None
         invitation = None if self._others is None else self._others.invitation
@@ -91,7 +91,7 @@ class Bench:
             self._answers += self._others.answers(self._rules.workers * (self._place.size - 1))
 
     def answer(self, samples: Sequence[int]) -> None:
-        """Answer these samples as one batch, and wait for the device."""
+        """Answer these samples as one batch, and synchronise the device."""
         batch = self._move(collate([self._samples[number] for number in samples]))
         with torch.inference_mode(), self._autocast():
             self._call(batch, 0)
@@ -102,9 +102,9 @@ class Bench:
             self._work.step_done(len(self._answered_at))
 
     def alone_seconds(self) -> float:
-        """Return the median seconds of a single query without load, including the wait for a batch.
+        """Return the median seconds for a single query without load, including the wait for a batch.
 
-        Batches of several sizes are answered first, so that nothing is compiled or tuned under load.
+        Batches of several sizes are answered first, so that no compilation or tuning happens under load.
         """
         size = self._most
         while size > 1:
@@ -129,7 +129,7 @@ class Bench:
         return replace(result, energy=meter.result)
 
     def _look_for_stalls(self) -> None:
-        """Add a doubt about a test in which no answer came for long. Other ranks may have worked on."""
+        """Add a doubt about a test with a long period without answers. Other ranks may have kept working."""
         gaps = [later - earlier for earlier, later in pairwise(self._answered_at)]
         gap_stalls = [Stall(stall.begin + 1, stall.end + 1, stall.seconds) for stall in find_stalls(gaps, sum(gaps))]
         stalls = self._work.summarise(gap_stalls)
@@ -153,23 +153,23 @@ AT_HALF = {
 }
 
 TEST_LATENCY_BOUNDS = 20
-"""A test lasts at least so many times the latency bound, so that a growing queue exceeds it."""
+"""A test lasts at least this multiple of the latency bound, so that a growing queue exceeds the bound."""
 
 
 class UnderLoad(Inference):
-    """Answers full batches through the window, and then single queries under load."""
+    """Answers full batches throughout the window, then single queries under load."""
 
-    tolerated_failures = frozenset[ErrorKind]()  # the load is what was asked for
+    tolerated_failures = frozenset[ErrorKind]()  # the user requested this load
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
-        """Raises Unsupported where there is no load generator."""
+        """Raises Unsupported if there is no load generator."""
         super().__init__(spec, place)
         self._rules = serving_of(spec.config) or Serving()
         if remedy := loadgen_install_command():
             raise Unsupported(f"measure.scenario=server needs MLPerf's LoadGen: {remedy}")
 
     def after_window(self, report: RankReport) -> None:
-        """Find the highest load within the latency bound, and measure at half of it."""
+        """Find the highest load within the latency bound, and measure at half that load."""
         super().after_window(report)
         whole = report.metrics["samples_per_second"]
         assert whole.value is not None, "a closed window has a rate"
@@ -206,17 +206,15 @@ class UnderLoad(Inference):
 
 
 def nothing_valid(peak: Peak) -> str | None:
-    """Return LoadGen's reason if no test of a search was valid, else None."""
+    """Return LoadGen's reason if no test in a search was valid, else None."""
     if peak.best is not None:
         return None
     refused = peak.refused
-    return (
-        f"LoadGen: INVALID at {refused.load.per_second:.3g} queries/s, the least load that was tried: {refused.invalid}"
-    )
+    return f"LoadGen: INVALID at {refused.load.per_second:.3g} queries/s, the lowest load tried: {refused.invalid}"
 
 
 def load_metrics(rules: Serving, peak: Peak | None, half: LoadTest | None, reason: str | None) -> dict[str, Metric]:
-    """Return the metrics of a search and of a test at `half` of its result, or the reason for their absence."""
+    """Return the metrics of a search and of a test at `half` its result, or the reason why they are missing."""
     best = peak.best if peak else None
     kept = f"{100 * rules.latency_percentile:g} % of the answers within {rules.latency_ms:g} ms"
     at_half = None if half is None else f"at {half.load.per_second:.4g} queries/s"
@@ -241,7 +239,7 @@ def _energy(best: LoadTest | None, reason: str | None) -> Metric:
 def latencies_of(
     names: Mapping[str, float], test: LoadTest | None, scope: str | None, reason: str | None
 ) -> dict[str, Metric]:
-    """Return a test's latencies (s) as metrics; `names` maps metrics to shares. Few queries give no high percentile."""
+    """Return a test's latencies (s) as metrics; `names` maps metrics to shares. High percentiles need many queries."""
     found = {}
     for name, share in names.items():
         few = test is not None and test.queries < round(VALUES_BEYOND / (1.0 - share))
@@ -252,7 +250,7 @@ def latencies_of(
 
 
 def _metric(value: float | None, unit: str, scope: str | None, reason: str | None) -> Metric:
-    """Return a value from LoadGen as a metric; `reason` is used only without a value."""
+    """Return a LoadGen value as a metric; `reason` is used only if there is no value."""
     why = None if value is not None else reason
     source = f"LoadGen {version('mlcommons-loadgen')}"
     return Metric(value=value, unit=unit, reason=why, scope=scope, provenance=source)
@@ -262,21 +260,21 @@ LATENCIES = {"loadgen_query_seconds_p50": 0.5, "loadgen_query_seconds_p90": 0.9,
 
 
 class AskedTwice(Inference):
-    """Answers queries through the window, and then those of LoadGen in the same scenario."""
+    """Answers queries throughout the window, then LoadGen's queries in the same scenario."""
 
     rest = ("loadgen_samples_per_second", *LATENCIES)
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
-        """Raises Unsupported where there is no load generator, or more than one rank."""
+        """Raises Unsupported if there is no load generator, or more than one rank."""
         super().__init__(spec, place)
         self._rules = serving_of(spec.config) or Serving()
         if remedy := loadgen_install_command():
             raise Unsupported(f"serving.generator=loadgen needs MLPerf's LoadGen: {remedy}")
         if place.size > 1:
-            raise Unsupported(f"serving.generator=loadgen asks one rank, not {place.size}: set devices=1 num_nodes=1")
+            raise Unsupported(f"serving.generator=loadgen takes one rank, not {place.size}: set devices=1 num_nodes=1")
 
     def after_window(self, report: RankReport) -> None:
-        """Count the operations; then let LoadGen ask."""
+        """Count the operations, then run LoadGen's queries."""
         super().after_window(report)
         rate = report.metrics["samples_per_second"].value
         assert rate is not None, "a closed window has a rate"

@@ -1,1 +1,1 @@
-"""The pictures: each is a value with its rows, so that the chart, the static SVG and the CSV show the same numbers."""
+"""The figures. Each is a value with its rows, so that the chart, the static SVG and the CSV show the same numbers."""

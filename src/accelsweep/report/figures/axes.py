@@ -1,7 +1,7 @@
-"""What charts share: the range of their axes, arrows for intervals beyond them, series names and tooltips.
+"""Helpers shared by charts: axis ranges, arrows for intervals beyond them, series names and tooltips.
 
-With two or three repeats an interval may be a thousand times as wide as the differences that a figure shows, and an
-axis that held it would show nothing else. So an axis holds every mark, and far-reaching intervals end in an arrow.
+With two or three repeats, an interval may be a thousand times as wide as the differences that a figure shows, and an
+axis that covered it would show nothing else. So an axis covers every mark, and far-reaching intervals end in an arrow.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from accelsweep.report.figures.figure import DataRow, has_values
 from accelsweep.results import Outcome
 
 LINEAR_REACH = 1.0
-"""How far a linear axis may go beyond the outermost marks, as a share of their distance."""
+"""How far a linear axis may extend beyond the outermost marks, as a share of their distance."""
 
 RATIO_REACH = 2.0
-"""How far a logarithmic axis may go beyond the outermost marks, as a factor."""
+"""How far a logarithmic axis may extend beyond the outermost marks, as a factor."""
 
 _PADDING = 0.04
 
@@ -34,9 +34,9 @@ _FINE_TICKS = (0.96, 0.97, 0.98, 0.99, 1, 1.01, 1.02, 1.03, 1.04)
 def linear_domain(
     rows: Sequence[DataRow], key: str, *, zero: bool, bounds: Sequence[float] = ()
 ) -> tuple[float, float]:
-    """Return the ends of a linear axis that holds the value `key` of every row, `bounds`, and intervals within reach.
+    """Return the ends of a linear axis that covers the value `key` of every row, `bounds`, and intervals within reach.
 
-    With `zero` the axis begins at 0, unless a value is negative.
+    With `zero`, the axis begins at 0 unless a value is negative.
     """
     values = [*(row[key] for row in rows if row[key] is not None), *bounds, *([0.0] if zero else [])]
     low, high = min(values), max(values)
@@ -58,7 +58,7 @@ def round_ticks(low: float, high: float) -> list[float]:
 
 
 def ratio_domain(rows: Sequence[DataRow], *bounds: float) -> tuple[float, float]:
-    """Return the ends of a logarithmic axis that holds every ratio, `bounds`, and intervals within `RATIO_REACH`."""
+    """Return the ends of a logarithmic axis that covers every ratio, `bounds`, and intervals within `RATIO_REACH`."""
     ratios = [row["ratio"] for row in rows if row["ratio"] is not None and row["ratio"] > 0]
     low, high = min([*ratios, *bounds]), max([*ratios, *bounds])
     lows = [row["low"] for row in rows if row["low"] is not None and row["low"] > 0]
@@ -69,7 +69,7 @@ def ratio_domain(rows: Sequence[DataRow], *bounds: float) -> tuple[float, float]
 
 
 def ratio_ticks(domain: tuple[float, float]) -> list[float]:
-    """Return round values for a logarithmic axis of ratios; at least two unless the domain is tiny."""
+    """Return round values for a logarithmic axis of ratios, at least two unless the domain is tiny."""
     low, high = domain
     inside = [tick for tick in (_FINE_TICKS if high / low < 1.12 else _TICKS) if low <= tick <= high]
     powers = [2.0**power for power in range(4, math.ceil(math.log2(high)) + 1) if high > 16 and 2.0**power <= high]
@@ -79,7 +79,7 @@ def ratio_ticks(domain: tuple[float, float]) -> list[float]:
 def clipped(row: DataRow, domain: tuple[float, float]) -> dict[str, Any]:
     """Return the row with the visible part of its interval (`from`, `to`) and the arrows at its ends.
 
-    `under` and `over` are the ends of the axis where the interval goes beyond them, otherwise None.
+    `under` and `over` are the ends of the axis if the interval extends beyond them, otherwise None.
     """
     low, high = row["low"], row["high"]
     if low is None or high is None:
@@ -96,7 +96,7 @@ def clipped(row: DataRow, domain: tuple[float, float]) -> dict[str, Any]:
 def arrows(
     base: alt.Chart, rows: Sequence[DataRow], scale: alt.Scale, *, vertical: bool = False, **encodings: Any
 ) -> list[alt.Chart]:
-    """Return the arrows at those ends of an axis that some interval goes beyond."""
+    """Return the arrows at the ends of an axis that any interval extends beyond."""
     shapes = {"under": "triangle-down", "over": "triangle-up"} if vertical else _HORIZONTAL_ARROWS
     layers = []
     for end, shape in shapes.items():
@@ -111,7 +111,7 @@ _HORIZONTAL_ARROWS = {"under": "triangle-left", "over": "triangle-right"}
 
 
 def interval_fields(estimate: Estimate | None) -> dict[str, Any]:
-    """Return the columns of an interval, all None without an estimate."""
+    """Return the columns of an interval, all None if there is no estimate."""
     return {name: getattr(estimate, name, None) for name in ("low", "high", "confidence", "count")}
 
 
@@ -138,7 +138,7 @@ def series_colour(names: Sequence[str], colours: Sequence[str]) -> alt.Color:
 def series_of(setting: SettingFinding, findings: Findings) -> str:
     """Return the name of a setting's line over batch sizes: all other axes, and its hardware if there are several.
 
-    If only the batch size was swept, the one line is named by accelerator, devices and precision.
+    If only the batch size was swept, the single line is named after accelerator, devices and precision.
     """
     axes = {key: value for key, value in setting.axes.items() if key != "batch_size"}
     effective = next((other.effective for other in findings.settings if other.effective is not None), None)

@@ -1,4 +1,4 @@
-"""The time of a step by part: a stacked bar for each setting with a probe pass."""
+"""A step's time by part: a stacked bar for each setting with a probe pass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from accelsweep.results import PARTS
 COLUMNS = ("setting", "label", "part", "share", "verdict", "count")
 MAX_BARS = 40
 LETTER = 0.017
-"""Width of a letter, as a share of a bar on a phone."""
+"""Width of a letter on a phone, as a share of a bar."""
 
 _PART_NAMES = {part: part.replace("_", " ") for part in PARTS}
 

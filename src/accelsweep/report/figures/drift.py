@@ -1,4 +1,4 @@
-"""Drift: the rate of the baseline, which runs in every block, by time of day."""
+"""Drift: the rate of the baseline, which runs in every block, over time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLUMNS = ("setting", "run", "block", "number", "position", "started_at", "rate"
 
 _MIN_RUNS = 3
 _REACH = 1.5
-"""The axis reaches from the mean divided by this to the mean times this at most; a run beyond it is an arrow."""
+"""The axis covers at most the mean divided by this to the mean times this; a run beyond it is drawn as an arrow."""
 
 
 def drift_figure(findings: Findings) -> Figure | Skipped:
@@ -48,7 +48,7 @@ def drift_figure(findings: Findings) -> Figure | Skipped:
 
 
 def _rows(baseline: SettingFinding) -> list[dict[str, Any]]:
-    """Return the measured runs in order of time; blocks are numbered in that order."""
+    """Return the measured runs in chronological order; blocks are numbered in that order."""
     timed = [point for point in baseline.runs if point.rate is not None and point.started_at is not None]
     timed.sort(key=lambda point: str(point.started_at))
     numbers = {block: number for number, block in enumerate(dict.fromkeys(point.block for point in timed), 1)}

@@ -1,4 +1,4 @@
-"""A figure before it is drawn: its rows of data, and a function that draws them in a given palette."""
+"""A figure before drawing: its rows of data, and a function that draws them in a given palette."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
-from xml.sax.saxutils import escape  # nosec B406 # it writes, and parses nothing
+from xml.sax.saxutils import escape  # nosec B406 # escapes output, parses nothing
 
 import altair as alt
 
@@ -15,15 +15,16 @@ from accelsweep.records.estimates import Verdict
 from accelsweep.report.captions import CAPTIONS, Caption
 
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
-"""vl-convert bundles Liberation Sans, so static pictures measure text alike on every machine."""
+"""vl-convert bundles Liberation Sans, so text in static pictures has the same size on every machine."""
 
 
 @dataclass(frozen=True)
 class Palette:
     """A colour scheme; the page's style sheet uses the same values.
 
-    `series` distinguishes lines. `ramp` runs from near the page's background to full strength. `on_ramp` are the text
-    colours for its two ends, and `ramp_turn` is the share of the ramp from which the second is more legible.
+    `series` distinguishes lines. `ramp` runs from near the page's background to full strength. `on_ramp` has the text
+    colours for the two ends of the ramp, and `ramp_turn` is the share of the ramp from which the second is more
+    legible.
     """
 
     name: str
@@ -89,7 +90,7 @@ VERDICT_MARKS: dict[Verdict, tuple[str, str]] = {
     Verdict.refused: ("cross", "muted"),
     Verdict.not_measured: ("cross", "muted"),
 }
-"""Shape and palette colour of each verdict's mark; triangles point in the direction of the difference."""
+"""The shape and palette colour of each verdict's mark; triangles point in the direction of the difference."""
 
 
 def theme(palette: Palette) -> dict[str, Any]:
@@ -133,40 +134,40 @@ def theme(palette: Palette) -> dict[str, Any]:
 
 
 ROWS = alt.NamedData(name="rows")
-"""The data of every chart: kept apart from the specification, once for both palettes."""
+"""The data of every chart, separate from the specification, so that both palettes share one copy."""
 
 STATIC_WIDTH = 720
-"""Width of a static picture, in pixels; an interactive chart takes the width of its container."""
+"""Width of a static picture, in pixels; an interactive chart fills the width of its container."""
 
 ROW_PIXELS = 28
-"""Height of one row of a chart that lists settings; `usermeta` counts the rows, so that phones can give them more."""
+"""Row height in charts that list settings; `usermeta` has the number of rows, so that phones can make them higher."""
 
 MAX_ROWS = 60
-"""Rows of a chart that lists settings; the rest are in the CSV and the table."""
+"""Maximum rows in a chart that lists settings; the rest are in the CSV and the table."""
 
 MAX_SERIES = 8
-"""Lines of a chart: as many as there are colours."""
+"""Maximum lines in a chart: the number of colours."""
 
 SI_AXIS = alt.Axis(labelExpr="format(datum.value, '~s')", tickCount=6)
-"""A vertical axis with SI prefixes; zero has none."""
+"""A vertical axis with SI prefixes, except at zero."""
 
 DataRow = Mapping[str, Any]
 
 Chart: TypeAlias = alt.LayerChart | alt.FacetChart
-"""What altair's types return for layers; no chart here is faceted."""
+"""The return type of altair's layering; no chart here is faceted."""
 
 
 def has_values(rows: Sequence[DataRow], key: str) -> bool:
-    """Return whether any row has this value (not None, not False). Layers without marks are left out."""
+    """Return whether any row has this value (neither None nor False), because layers without marks are left out."""
     return any(row[key] is not None and row[key] is not False for row in rows)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of `rows`, of which `columns` go into its CSV, in this order; the other values are for the chart.
+    """A figure of `rows`. Its CSV has `columns`, in this order; the other values are for the chart only.
 
-    Rows whose value `shown` is false are in the CSV only. `alt` is one sentence for people who cannot see the picture.
-    `note` says what the picture leaves out, empty for nothing.
+    Rows with a false `shown` are in the CSV only. `alt` is one sentence for people who cannot see the picture. `note`
+    states what the picture leaves out; it is empty if nothing is left out.
     """
 
     name: str
@@ -192,14 +193,14 @@ class Figure:
         return {
             palette.name: {
                 **self.draw(palette).to_dict(validate=False),
-                "description": self.alt,  # vega replaces the page's own aria-label by this
+                "description": self.alt,  # vega replaces the page's own aria-label with this
                 "config": theme(palette),
             }
             for palette in (LIGHT, DARK)
         }
 
     def fluid_specifications(self) -> dict[str, dict[str, Any]]:
-        """Return the specifications, by palette name, of a chart that takes the width of its container."""
+        """Return the specifications, by palette name, of a chart that fills the width of its container."""
         fluid = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
         return {name: {**specification, **fluid} for name, specification in self.specifications.items()}
 
@@ -211,7 +212,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A figure that cannot be drawn from these data, with the reason in one line."""
+    """A figure that cannot be drawn from this data, with a one-line reason."""
 
     name: str
     reason: str
@@ -223,7 +224,7 @@ class Skipped:
 
 
 def placeholder_svg(skipped: Skipped) -> str:
-    """Return an SVG that says which figure is not drawn, and why."""
+    """Return an SVG that states which figure was not drawn, and why."""
     lines = textwrap.wrap(f"Not drawn: {skipped.reason}.", 95, break_long_words=True)  # 95 x 13 px fit the width
     height = 44 + 20 * len(lines)
     text = "".join(

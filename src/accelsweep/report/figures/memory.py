@@ -1,4 +1,4 @@
-"""Memory against batch size, one line per combination of the other axes, with the device's limit where it is known."""
+"""Memory against batch size, one line per combination of the other axes, with the device's limit if known."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _row(findings: Findings, setting: SettingFinding, metric: str) -> dict[str, 
 
 
 def _device_memory(setting: SettingFinding) -> float | None:
-    """Return the device's memory in bytes, computed from the share that the setting used, or None."""
+    """Return the device's memory in bytes, computed from the share that the setting used; None if unknown."""
     medians = (setting.metrics[name].median for name in MEMORY_METRICS if name in setting.metrics)
     used = next((value for value in medians if value is not None), None)
     return float(f"{used / setting.memory_share:.3g}") if used and setting.memory_share else None

@@ -1,4 +1,4 @@
-"""The quality that the models of each setting reached."""
+"""The model quality that each setting reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rate over batch sizes: a heat map by precision, and lines on which failed settings are marked."""
+"""The rate over batch sizes: a heat map by precision, and lines that mark failed settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from accelsweep.report.figures.figure import MAX_SERIES, ROWS, SI_AXIS, Chart, F
 
 COLUMNS = ("setting", "series", "batch_size", "rate", "low", "high", "confidence", "count", "outcome", "knee")
 MAX_LINES = 40
-"""Rows of a heat map that fit a screen; the table has all settings."""
+"""Maximum rows of a heat map, which fit a screen; the table has all settings."""
 
 _FAILED = "!isValid(datum.rate)"
 _MEASURED = "isValid(datum.rate)"
@@ -90,7 +90,7 @@ def _value_count(findings: Findings, axis: str) -> int:
 
 
 def _rows(findings: Findings) -> list[dict[str, Any]]:
-    """Return a row for each setting with a batch size. The largest batch measured is no knee: nothing flattens yet."""
+    """Return a row for each setting with a batch size. The largest measured batch size is never the knee."""
     sizes = {setting.setting: setting.axes.get("batch_size") for setting in findings.settings}
     knees = {
         (curve.knee, curve.hardware)

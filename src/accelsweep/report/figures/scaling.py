@@ -89,7 +89,7 @@ def _kind(point: ScalingPoint) -> str:
 
 
 def _ideal(rows: Sequence[DataRow], value: str) -> list[dict[str, float]]:
-    """Return ideal scaling where devices were added: the ratio of devices for a speed-up, 1 for an efficiency."""
+    """Return ideal scaling if devices were added: the ratio of devices for a speed-up, 1 for an efficiency."""
     devices = sorted({row["devices"] for row in rows if row["added"]})
     return [{"devices": count, "ideal": count / devices[0] if value == "speedup" else 1} for count in devices]
 

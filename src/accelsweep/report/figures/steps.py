@@ -1,4 +1,4 @@
-"""Steps over time: the raw step times of the runs that a reader is most likely to question."""
+"""Steps over time: the raw step times of the runs that readers are most likely to question."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from accelsweep.report.figures.figure import ROWS, Chart, DataRow, Figure, Palet
 from accelsweep.results import Outcome
 
 ALL_RUNS = "all"
-"""The first entry of the list of runs."""
+"""The first entry in the list of runs."""
 
 COLUMNS = ("run", "setting", "rank", "step", "phase", "step_seconds")
 MAX_RUNS = 12
 MAX_BANDS = 6
-"""Settings drawn: more bands do not fit a screen."""
+"""Maximum settings to draw: more bands do not fit a screen."""
 
 BAND_REACH = 10.0
-"""A band reaches to this many times the median step of the slowest run at most; a longer step is an arrow."""
+"""A band extends to at most this many times the slowest run's median step; a longer step is drawn as an arrow."""
 
 BAND_PIXELS = 64
 """Height of one setting's band."""
 
 MAX_STEPS = 300
-"""Steps drawn of one run; of a longer run every second, third, ... step is drawn, and the note says so."""
+"""Maximum steps to draw per run; for a longer run, every second, third, ... step is drawn, which the note states."""
 
 
 def steps_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
@@ -83,7 +83,7 @@ def steps_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
 
 
 def selected_runs(findings: Findings) -> list[tuple[str, RunPoint]]:
-    """Return (label, run) of the runs most worth seeing: recommended, baseline, alternatives, doubted, the rest."""
+    """Return (label, run) of the most relevant runs: recommended, baseline, alternatives, doubted, the rest."""
     advice = findings.recommendation
     first = [
         advice.choice.setting if advice.choice else None,

@@ -1,4 +1,4 @@
-"""Rate against its price: money, energy or memory, with the recommended setting and its alternatives labelled."""
+"""Rate against cost, energy or memory, with the recommended setting and its alternatives labelled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRICES = {
     "energy": (ENERGY,),
     "memory": MEMORY_METRICS,
 }
-"""The prices that the rate is drawn against, in the figures `pareto-NAME`, each with its metrics, best first."""
+"""What the rate is drawn against in the figures `pareto-NAME`, each with its metrics, best first."""
 
 _ROLES = {
     "recommended": ("accent", "diamond"),
@@ -31,11 +31,11 @@ _ROLES = {
     "on the Pareto front": ("accent", "triangle-right"),
     "other": ("muted", "square"),
 }
-"""Palette colour and shape of a setting's mark by its role."""
+"""The palette colour and shape of a setting's mark, by role."""
 
 
 def tradeoff_figures(findings: Findings) -> list[Figure | Skipped]:
-    """Return one figure per price, each drawn or skipped with the reason."""
+    """Return one figure per trade-off, each drawn or skipped with a reason."""
     return [_tradeoff(findings, price) for price in PRICES]
 
 
@@ -92,7 +92,7 @@ def _role(findings: Findings, setting: SettingFinding) -> str:
 
 
 def _place_names(rows: list[dict[str, Any]]) -> None:
-    """Put the names of chosen settings on the side of their marks where they stay inside the picture."""
+    """Place the names of chosen settings on whichever side of their marks keeps them inside the picture."""
     middle = (min(row["value"] for row in rows) + max(row["value"] for row in rows)) / 2
     for row in rows:
         named = row["role"] in ("recommended", "alternative")
@@ -100,7 +100,7 @@ def _place_names(rows: list[dict[str, Any]]) -> None:
 
 
 def _missing_reason(findings: Findings, price: str) -> str:
-    """Return the first stated reason, in parentheses, why this price was neither measured nor given."""
+    """Return the first stated reason, in parentheses, why this metric was neither measured nor given."""
     if price == "cost" and findings.costs_note:
         return f" ({findings.costs_note})"
     known = (setting.metrics.get(metric) for setting in findings.settings for metric in PRICES[price])
@@ -129,7 +129,7 @@ def _draw(palette: Palette, *, title: str, rows: list[dict[str, Any]], unit: str
 
 
 def _price_axis(title: str, rows: list[dict[str, Any]]) -> alt.X:
-    """Return the horizontal axis; bytes have round ticks in mebibytes, as in the tables."""
+    """Return the horizontal axis; for bytes it has round ticks in mebibytes, as in the tables."""
     values, unit = [row["value"] for row in rows], str(rows[0]["unit"])
     scale = alt.Scale(zero=False, padding=24)
     if unit not in ("B", "bytes"):
