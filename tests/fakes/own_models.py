@@ -156,11 +156,11 @@ CASES = (
     Case(
         "an iterable data set with a length",
         ITERABLE.format(length="def __len__(self):\n        return len(X)"),
-        note="several ranks: it must deal itself out, or go into `data=dataset`, which does",
+        note="several ranks: it must shard itself, or be wrapped in `data=dataset`, which shards it",
     ),
     Case("an iterable data set without a length", ITERABLE.format(length=""), note="as above"),
     Case(
-        "a training set that holds nothing",
+        "an empty training set",
         "class OwnData(Data):\n    def train_dataloader(self):\n"
         "        return DataLoader([], batch_size=self.batch_size)\n",
         lightning="the training loader gave no batch: the set has 0 rows",
@@ -188,7 +188,7 @@ CASES = (
         + "def collate(s):\n    return Batch(*stacked(s))\n",
     ),
     Case(
-        "batches of a class of one's own",
+        "batches of a custom class",
         BATCHES.format(x="batch.x", y="batch.y")
         + "class Batch:\n    def __init__(self, x, y):\n        self.x, self.y = x, y\n"
         + "def collate(s):\n    return Batch(*stacked(s))\n",
@@ -197,7 +197,7 @@ CASES = (
         note="make it a dataclass, a named tuple or a mapping, or define `samples(self, batch)`",
     ),
     Case(
-        "batches of a class of one's own, and `samples(self, batch)` in the module",
+        "batches of a custom class, and `samples(self, batch)` in the module",
         BATCHES.format(x="batch.x", y="batch.y").replace(
             "class OwnData", "    def samples(self, batch):\n        return len(batch.y)\nclass OwnData"
         )
@@ -215,7 +215,7 @@ CASES = (
         UNSTATED,
         lightning="looks like 2 or 8: define samples(self, batch) in the LightningModule",
         raw="looks like 2 or 8: define samples(self, batch) in the LightningModule",
-        note="so does an attribute `batch_size` of the data set",
+        note="or set an attribute `batch_size` on the data set",
     ),
     Case(
         "several training loaders at once",
@@ -282,7 +282,7 @@ CASES = (
         raw="loop=raw has no Trainer, but OwnData reads self.trainer.max_epochs",
     ),
     Case(
-        "a module that brings its data: `data=module`",
+        "a module that provides its own data: `data=module`",
         "class Own(Module):\n    def __init__(self, batch_size=1):\n"
         "        super().__init__()\n        self.batch_size = batch_size\n"
         "    def train_dataloader(self):\n        return loader(self.batch_size)\n"
@@ -318,7 +318,7 @@ CASES = (
         note="return the loss, or a mapping with the key `loss`",
     ),
     Case(
-        "a training step that returns None now and then",
+        "a training step that sometimes returns None",
         stepping(f"return None if batch_idx % 2 else {LOSS}"),
         note="such a step trains nothing; its samples count",
     ),
@@ -336,10 +336,10 @@ CASES = (
         "class Own(Module):\n" + TWO_OPTIMIZERS,
         lightning="multiple optimizers is only supported with manual optimization",
         raw="loop=raw drives one optimiser",
-        note="Lightning wants manual optimisation for this",
+        note="Lightning requires manual optimisation for this",
     ),
     Case(
-        "an optimiser of its own, while `optimizer` is an axis",
+        "a module with its own optimiser, while `optimizer` is an axis",
         SCHEDULED.format(schedule="torch.optim.lr_scheduler.ConstantLR(optimizer)").replace(
             ', "lr_scheduler"', "} or {0"
         ),
@@ -363,7 +363,7 @@ CASES = (
             schedule='{"scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer), "monitor": "val_accuracy"}'
         ),
         raw="loop=raw steps a schedule after every optimiser step",
-        note="it is not stepped while a rate is measured: validation has a phase of its own",
+        note="it is not stepped while a rate is measured: validation is a separate phase",
     ),
     Case(
         "a schedule as long as `self.trainer.estimated_stepping_batches`",
@@ -372,7 +372,7 @@ CASES = (
             'total_steps=self.trainer.estimated_stepping_batches), "interval": "step"}'
         ),
         raw="loop=raw has no Trainer, but Own reads self.trainer.estimated_stepping_batches",
-        note="it is what `trainer.max_epochs` asks for, or more where the planned steps need more",
+        note="it follows `trainer.max_epochs`, or is larger if the planned steps need more",
     ),
     Case("`configure_callbacks`", CALLBACKS.format(callbacks="Seen()"), raw="loop=raw calls no configure_callbacks"),
     Case(
@@ -399,7 +399,7 @@ CASES = (
         stepping(
             f"self.logger.experiment.add_scalar('x', 1.0, 2); self.logger.log_metrics({{'x': 1.0}}); return {LOSS}"
         ),
-        note="it takes everything and keeps nothing; `self.log` goes into the record",
+        note="it accepts everything and stores nothing; `self.log` goes into the record",
     ),
     Case(
         "hooks such as `on_train_batch_end`",
