@@ -164,7 +164,7 @@ def test_the_first_view_answers_without_a_click(site: Site) -> None:
     shown = [name for name in site.names() if name in ratios]
     assert shown == sorted(ratios, key=ratios.__getitem__, reverse=True)
     headings = {"speedup", "speedup_low", "speedup_high", "verdict", "doubts", "samples_per_second"}
-    until(lambda: headings <= {text.strip() for text in page.locator(".ag-header-setting").all_inner_texts()})
+    until(lambda: headings <= {text.strip() for text in page.locator(".ag-header-cell").all_inner_texts()})
     assert not [name for name in site.names() if "#" in name or name.startswith("report")]
     expect(page.get_by_text(Findings.read(site.folder.findings).recommendation.sentence[:30]).first).to_be_visible()
     site.keep("view")

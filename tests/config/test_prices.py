@@ -42,10 +42,10 @@ def test_without_prices_a_plan_has_none(home):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("devices: {cpu: cheap}", ["prices.devices.cpu='cheap'", "no price", "usd_per_hour"]),
-        ("devices: {cpu: true}", ["prices.devices.cpu=True", "no price"]),
+        ("devices: {cpu: cheap}", ["prices.devices.cpu='cheap'", "not a price", "usd_per_hour"]),
+        ("devices: {cpu: true}", ["prices.devices.cpu=True", "not a price"]),
         ("devices: {cpu: -1}", ["prices.devices.cpu.usd_per_hour=-1", "must be at least 0"]),
-        ("devices: {cpu: [1]}", ["prices.devices.cpu=[1]", "no price"]),
+        ("devices: {cpu: [1]}", ["prices.devices.cpu=[1]", "not a price"]),
         ("devices: {cpu: {usd_per_hour: '1'}}", ["prices.devices.cpu.usd_per_hour='1'", "valid number"]),
         ("devices: {cpu: {source: a list}}", ["prices.devices.cpu.usd_per_hour", "missing"]),
         ("devices: {cpu: {usd_per_hour: 1, when: 2020}}", ["unknown key 'prices.devices.cpu.when'"]),

@@ -20,7 +20,7 @@ def said(page: str) -> str:
     return " ".join((ROOT / page).read_text("utf-8").split())
 
 
-@pytest.mark.parametrize("page", ["docs/method.md", "docs/versions.md", "src/accelsweep/cli/options.py"])
+@pytest.mark.parametrize("page", ["docs/method.md", "docs/versions.md", "src/accelsweep/cli/run_options.py"])
 def test_the_looks_are_those_of_the_code(page: str) -> None:
     assert f"after {', '.join(map(str, LOOKS[:-1]))} and {LOOKS[-1]} blocks" in said(page)
 

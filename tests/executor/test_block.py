@@ -202,7 +202,7 @@ def test_the_stop_file_ends_the_block_before_the_next_run(tiny_block: TinyBlock)
     tiny_block.folder.stop.touch()
     code, output = tiny_block.run()
     assert code == 1
-    assert "sweeps/tiny/stop stands" in output
+    assert "sweeps/tiny/stop exists" in output
     assert not tiny_block.done_file.exists()
 
 

@@ -397,7 +397,7 @@ def test_the_config_of_another_program_is_recognised(home, own_conf):
     [
         (["batch_size=range(1,100000)"], {}, "more than 10000 settings .*raise limits.max_settings=10000"),
         (["seed=range(1,102)", "batch_size=range(1,102)"], {}, "more than 10000 settings"),
-        (["repeats=100000000"], {}, "100000000 repeats .* more than limits.max_repeats=1000: .* raise it"),
+        (["repeats=100000000"], {}, "100000000 repeats .* more than limits.max_repeats=1000: .* raise the limit"),
         ([], {"add_repeats": 1_000_000}, "1000003 repeats .* limits.max_repeats=1000"),
         (["repeats=auto"], {"total_repeats": 5000}, "5000 repeats .* limits.max_repeats=1000"),
         (["seed=range(0,200)", "repeats=900"], {}, "200 settings with 900 repeats are 180000 runs"),

@@ -198,7 +198,7 @@ def test_an_executor_that_was_taken_over_stops_its_run_and_records_nothing(tmp_p
         newer.write(hold)
         output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1
-    assert "process 77 on node7 took block" in output
+    assert "process 77 on node7 took over block" in output
     assert LockOwner.read(hold) == newer
     assert not tiny_block.folder.record(tiny_block.runs()[0]).exists()
     assert not tiny_block.folder.done(tiny_block.name).exists()

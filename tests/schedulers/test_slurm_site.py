@@ -97,7 +97,7 @@ def test_each_set_of_nodes_is_a_kind_and_the_draft_can_be_planned_with(tmp_path:
     assert (new.slurm.gpu_request, new.slurm.max_minutes) == ("per_node", 30)
     assert (plain.nodes, plain.slurm.partition, plain.slurm.max_minutes) == (16, "cpu", None)
     assert (number.slurm.partition, number.slurm.gpu_model, number.inventory[1].model) == ("3090", "3090", "3090")
-    for words in ("old[1-2], features ib", "# or gpu", "7 x 1g.10gb, too"):
+    for words in ("old[1-2], features ib", "# or gpu", "also have 7 x 1g.10gb"):
         assert words in text
     overrides = ["site=mine", "accelerator=cpu,cuda:a100,cuda:3090", "+baseline.accelerator=cpu"]
     plan = make_plan(tmp_path, overrides, name="drafted")

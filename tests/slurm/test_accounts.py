@@ -57,7 +57,7 @@ def test_the_draft_of_a_site_has_its_users_accounts_and_what_they_may_ask_for() 
     ("command", "override", "words", "key"),
     [
         ("run", "site.slurm.account=nobodys", "Invalid account", "site.slurm.account=nobodys"),
-        ("detach", "site.slurm.account=few", "no other one beside it", "site.slurm.account=few"),
+        ("detach", "site.slurm.account=few", "and no other job", "site.slurm.account=few"),
         # Other words of Slurm come the same way.
         *(
             pytest.param(*row, marks=pytest.mark.long)
