@@ -186,7 +186,7 @@ def test_missing_values_have_a_reason():
 
 def test_an_mfu_above_one_is_withheld():
     found = utilisation_metrics(1e9, Ceiling(1e12, 512), 2000.0, ("Some CPU",), "float32")
-    assert "disturbed" in found["mfu"].reason
+    assert "under other load" in found["mfu"].reason
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,10 @@ def test_every_key_of_measure_has_its_default_in_the_file():
         (["+trainer.max_epochs=3,0"], ["trainer.max_epochs=0: must be a whole number above 0"]),
         (["+trainer.logger=false,true"], ["trainer.logger", "go into the record"]),
         (["+trainer.precision=16-mixed"], ["the top-level key precision"]),
-        (["+trainer.gradient_clip_vla=1"], ["not an argument of Lightning's Trainer (did you mean 'gradient_clip_val'?)"]),
+        (
+            ["+trainer.gradient_clip_vla=1"],
+            ["not an argument of Lightning's Trainer (did you mean 'gradient_clip_val'"],
+        ),
         (["+data.batch_size=64"], ["data.batch_size", "top-level batch_size", "batch_size=VALUE"]),
         (["+data.batch_size=32,64"], ["data.batch_size"]),
         (["+data.batch_size=128", "devices=2"], ["data.batch_size"]),

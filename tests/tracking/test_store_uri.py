@@ -78,7 +78,9 @@ def test_a_folder_of_any_name_holds_its_store(name: str, tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize("address", ["sqlite:////a/x?y/mlflow.db", "sqlite:///x?y&z=1"])
 def test_a_question_mark_without_options_is_rejected_with_the_address_that_was_meant(address: str) -> None:
-    with pytest.raises(InputError, match=r"'y.*' is none\. If it is part of the path, write sqlite:///file:") as caught:
+    with pytest.raises(
+        InputError, match=r"'y.*' is not an option\. If it is part of the path, write sqlite:///file:"
+    ) as caught:
         resolve_uri(HOME, address)
     meant = str(caught.value).rpartition(" ")[2]
     assert str(sqlite_path(meant)) == address.removeprefix("sqlite:///")

@@ -1,6 +1,6 @@
 """Draft a site file from Slurm's data on nodes and accounts: YAML with comments, for the user to complete.
 
-Slurm lists partitions, cores, memory, GPU names and, if accounting is enabled, the user's accounts. It provides neither
+Slurm lists partitions, cores, memory, GPU names and, where slurmdbd runs, the user's accounts. It provides neither
 the vendors' names of processors and GPUs, nor the network or the scratch folder; the draft shows where to add these.
 """
 

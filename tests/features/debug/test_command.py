@@ -53,5 +53,5 @@ def test_a_setting_that_no_block_holds_is_wrong_input(block: TinyBlock) -> None:
 
 def test_a_setting_of_several_nodes_cannot_be_debugged(block: TinyBlock) -> None:
     block.plan_settings({"act": "measured", "num_nodes": 2})
-    with pytest.raises(InputError, match="takes 2 nodes"):
+    with pytest.raises(InputError, match="uses 2 nodes"):
         debug_setting(block.folder, setting_of(block))

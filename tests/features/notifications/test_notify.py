@@ -145,8 +145,8 @@ def has_ended(pid: int) -> bool:
     ("address", "message"),
     [
         ("command: ", "names no command"),
-        ("nonsense://T0K3N/x", "nonsense://\\*\\*\\*: .*no such service"),
-        ("T0K3N", "--notify \\*\\*\\*: .*no such service"),
+        ("nonsense://T0K3N/x", "nonsense://\\*\\*\\*: .*does not support this service"),
+        ("T0K3N", "--notify \\*\\*\\*: .*does not support this service"),
     ],
 )
 def test_an_invalid_address_is_rejected_at_once(address: str, message: str) -> None:
