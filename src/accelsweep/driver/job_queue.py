@@ -91,7 +91,7 @@ class FailedJob:
 def record_failed_jobs(folder: SweepFolder, engine: Engine, log: Path) -> None:
     """Write a halt file for each unfinished block whose job failed, according to Snakemake's `log`.
 
-    An executor's halt file is only replaced if the scheduler itself gives a reason.
+    An executor's halt file is replaced only if the scheduler itself reports a reason.
     """
     for job in read_failed_jobs(folder, engine, log):
         if folder.done(job.block).exists() or not folder.block(job.block).exists():

@@ -185,7 +185,7 @@ def _settings_table(table: PlanTable, devices: str) -> Listing:
 
 
 def summary_lines(table: PlanTable) -> list[str]:
-    """Return the lines below the table of settings: blocks, runs, time, cost, smallest visible difference, notes."""
+    """Return the lines under the table of settings: blocks, runs, time, cost, smallest detectable difference, notes."""
     notes = [f"note: {note}" for note in table.notes]
     if not table.settings:
         return notes

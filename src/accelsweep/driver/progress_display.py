@@ -151,7 +151,7 @@ _MAX_RECORDS = 50
 
 
 def observed_times(folder: SweepFolder, times: Iterable[RunTime | None]) -> ObservedTimes:
-    """Return the durations of runs: the sweep's own `times`, or else those of the latest other sweeps in the folder."""
+    """Return the durations of runs: the sweep's own `times`, else those of the latest other sweeps in the folder."""
     return (
         ObservedTimes.from_runs(times, "by earlier runs of this sweep")
         or ObservedTimes.from_runs(_times_elsewhere(folder), "by earlier sweeps in this folder")

@@ -77,7 +77,7 @@ def _read_extension(value: Any) -> Any:
 class Request:
     """The arguments of a command that measures.
 
-    `features` holds the values of the options that features add (`registry.RunOption`), by name.
+    `features` contains the values of options added by features (`registry.RunOption`), keyed by name.
     """
 
     overrides: tuple[str, ...] = ()

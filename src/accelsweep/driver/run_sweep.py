@@ -87,7 +87,7 @@ class Listeners:
 
 @dataclass(frozen=True)
 class SweepExit:
-    """How a command on `sweep` ended. `code` is 0 if every planned run is settled, 1 if not, 130 if interrupted."""
+    """How a command ended for `sweep`. `code` is 0 if every planned run is settled, 1 if not, 130 if interrupted."""
 
     sweep: str
     code: int

@@ -206,12 +206,12 @@ class Sweep:
 
     @property
     def job_resources(self) -> dict[str, Callable[[Any, int], Value]]:
-        """The resources of a block's job, by name; empty without a scheduler."""
+        """The resources of a block's job, keyed by name; empty without a scheduler."""
         return self._resources(like=Resources())
 
     @property
     def multi_node_resources(self) -> dict[str, Callable[[Any, int], Value]]:
-        """The resources of a multi-node block's job, by name."""
+        """The resources of a multi-node block's job, keyed by name."""
         return self._resources(like=Resources(nodes=2, tasks=2))
 
     def _resources(self, like: Resources) -> dict[str, Callable[[Any, int], Value]]:

@@ -65,7 +65,7 @@ def background_drivers(folder: SweepFolder) -> Iterator[BackgroundDriver]:
 
 
 def active_driver(folder: SweepFolder) -> LockOwner | None:
-    """Return the lock of the driver that is currently running this sweep on any machine, or None."""
+    """Return the lock of the driver currently running this sweep on any machine; None if there is none."""
     return live_lock(folder.driver_file("claim"))
 
 

@@ -79,8 +79,8 @@ class Bracket(NamedTuple):
 def find_largest(fits: Callable[[int], bool], first: int, maximum: int, resolution: float) -> Bracket:
     """Return the bracket of the largest batch size from 1 to `maximum`, trying each size at most once.
 
-    Starting at `first`, double the batch size while it fits, or else halve it until it fits. Then bisect until the
-    bracket is no wider than one sample or `resolution` times the size that fits.
+    Starting at `first`, double the batch size while it fits, or halve it until it fits. Then bisect until the bracket
+    is no wider than one sample or `resolution` times the size that fits.
     """
     low, high = 0, None
     batch = min(first, maximum)

@@ -69,7 +69,7 @@ class CodeVersions:
         return self._cache.get(name)
 
     def require(self, config: SettingConfig) -> CodeVersion | None:
-        """Return the version that a config names, or None. Raises AccelsweepError if that version has no tree."""
+        """Return the version that a config names, if any. Raises AccelsweepError if that version has no tree."""
         version, name = self.get(config), config.version_id
         if version is None and name is not None:
             raise AccelsweepError(

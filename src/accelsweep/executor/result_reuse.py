@@ -116,7 +116,7 @@ class CurrentConditions:
 def is_final(record: Record, since: str | None) -> bool:
     """Return whether the command that began at `since` skips the run: it is settled, or failed in this command.
 
-    One command may start several Snakemakes, and several executors for a block.
+    One command may start several Snakemake processes, and several executors for a block.
     """
     return record.outcome.settled or (since is not None and record.started_at >= since)
 

@@ -54,7 +54,7 @@ class StepBottleneck(Frozen):
 class SettingFinding(Frozen):
     """One setting on one kind of machine, named by `hardware` (None if nothing ran).
 
-    A setting that was measured on two kinds of machine has two findings. `rate` is the compared metric, with its unit.
+    A setting measured on two kinds of machine produces two findings. `rate` is the compared metric, with its unit.
     `quality_difference` is its quality minus the baseline's, paired by seed. `memory_share` is its share of the
     machine's or the device's memory, None if the inventory does not state that memory. `again` is the command that
     measures only this setting; `trainer` is the call to Lightning's Trainer, or None. `costs` maps `usd_per_hour`,
@@ -178,7 +178,7 @@ class Recommendation(Frozen):
 
     @property
     def alternatives_title(self) -> str:
-        """The heading of the alternatives; with several kinds of hardware, each has its own."""
+        """The heading of the alternatives; if there are several kinds of hardware, each has its own."""
         by_hardware = any(choice.title == f"On {choice.hardware}" for choice in self.alternatives)
         return "On each kind of hardware" if self.choice is None or by_hardware else "Alternatives"
 

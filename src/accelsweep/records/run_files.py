@@ -215,8 +215,8 @@ class RunFolder:
     def reopen(self) -> bool:
         """Keep the record as an earlier attempt and drop fatal attempts, so that the run is measured again.
 
-        Returns whether there was a record. The attempt is marked first, because marked attempts are never moved up
-        again.
+        Returns whether there was a record. The attempt is first marked as reopened, because marked attempts are never
+        moved up again.
         """
         number = self._recorded()
         self._close_all(self.latest())

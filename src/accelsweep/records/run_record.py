@@ -60,7 +60,7 @@ class LargestBatch(Frozen):
 
 
 class NetworkFamily(StrEnum):
-    """A kind of network, named after the modules that do most of the work."""
+    """A network family, named after the modules that do most of the work."""
 
     convolution = "convolutions"
     depthwise = "depthwise convolutions"

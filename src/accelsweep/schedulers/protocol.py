@@ -214,7 +214,7 @@ def ask(
     environment: Mapping[str, str] | None = None,
     base: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the output of a scheduler's command; `environment` adds variables; `base` replaces our own environment.
+    """Return the output of a scheduler's command; `environment` adds variables, and `base` replaces our own.
 
     Variables that change the behaviour or output of Slurm's commands are dropped. Raises AccelsweepError if the command
     fails, is missing, or does not respond in time.

@@ -73,7 +73,7 @@ class MemoryLine(NamedTuple):
 
 
 def memory_lines(lines: Iterable[str]) -> list[MemoryLine]:
-    """Return those of these lines in which a scheduler reports running out of memory."""
+    """Parse the lines in which a scheduler reports running out of memory."""
     found = []
     for line in map(str.strip, lines):
         if scope := out_of_memory_scope(line):

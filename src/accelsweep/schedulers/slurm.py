@@ -161,7 +161,7 @@ _KEYS_FOR = {
     "generic resources (GRES)": "devices, and site.slurm.gpu_model",
     "GPU allocation": "devices, and site.slurm.gpu_model",
 }
-"""Our config keys, keyed by the plugin's names for them."""
+"""Maps the plugin's option names to our config keys."""
 
 _FULL = re.compile(r"\b(?:Assoc|QOS)\w*(?:Max|Grp)Submit\w*")
 """Limits on queued jobs, such as AssocMaxSubmitJobLimit and QOSMaxSubmitJobPerUserLimit."""
@@ -451,10 +451,10 @@ _NEVER = re.compile(
 """Reasons (see squeue(1)) for which a job waits until its request or the cluster's limits are changed."""
 
 _FEW_NODES = "PartitionNodeLimit"
-"""The reason given both if a job requests too many nodes and if nodes are down."""
+"""The reason that Slurm reports both if a job requests too many nodes and if nodes are down."""
 
 _OF_ONE_USER = re.compile(r"QOSMax\w*PerUser\w*|AssocMaxJobsLimit")
-"""Limits on what one user may hold at once: if the user holds nothing, the job exceeds the limit on its own."""
+"""Limits on what one user may hold at a time: if the user holds nothing, the job exceeds the limit on its own."""
 
 _SPENT = re.compile(r"(?:Assoc|QOS)Grp\w*Minutes\w*|QOSUsageThreshold")
 """Limits on the hours that an account or a QOS may use per period."""

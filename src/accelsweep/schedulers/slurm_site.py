@@ -183,7 +183,7 @@ def draft(name: str) -> str:
 
 
 def refusals(partitions: Iterable[str], allowed: Sequence[Association]) -> dict[str, str]:
-    """Return Slurm's messages, keyed by partition, for those that reject a small job of the user's default account."""
+    """Return Slurm's messages, by partition, for partitions that reject a small job of the user's default account."""
     account = next((f"--account={one.account} " for one in allowed if one.default), "")
     messages = {}
     for partition in partitions:
