@@ -1,1 +1,1 @@
-"""Drives Snakemake from the plan to the report, and shows the progress."""
+"""Runs a plan through Snakemake up to the report, and displays the progress."""

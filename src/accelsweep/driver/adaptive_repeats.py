@@ -1,4 +1,4 @@
-"""Adds blocks while a sweep runs: by the pilot's noise (`repeats: auto`), or until verdicts (`--until-decided`)."""
+"""Adds blocks to a running sweep: based on the pilot's noise (`repeats: auto`) or until decided (`--until-decided`)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def plan_after_pilot(
 
 
 def _affordable_blocks(home: Path, extended: Plan, measured: int, seconds_left: float | None) -> int:
-    """Return how many blocks in total fit into `seconds_left`, at most the number in the `extended` plan."""
+    """Return the total number of blocks that fit into `seconds_left`, capped at the number in the `extended` plan."""
     repeats = extended.manifest.options.repeats
     seconds = 60.0 * estimate_remaining(home, extended).minutes.expected
     if seconds_left is None or seconds <= seconds_left:
@@ -102,7 +102,7 @@ def plan_after_interim_analysis(
 
     settings = analyse(collect(SweepFolder(home, manifest.sweep)), manifest).settings
     compared = [setting for setting in settings if setting.setting not in manifest.baselines]
-    # All other verdicts mean that a setting cannot be measured or compared, where more blocks would not help.
+    # All other verdicts mean that a setting cannot be measured or compared, so more blocks would not help.
     undecided = {
         setting.setting
         for setting in compared

@@ -1,4 +1,4 @@
-"""`batch_size: auto`: the searches that a sweep runs first, and their results."""
+"""Supports `batch_size: auto`: the searches that run before a sweep, and their results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def plan_or_searches(home: Path, plan: Callable[[SearchResults], Plan]) -> Plan | tuple[BatchSearchNeeded, Plan]:
-    """Return the plan with the batch sizes found so far, or else the missing ones and the plan of their searches."""
+    """Return the plan if all batch sizes are known, else the missing ones and a plan that searches for them."""
     from accelsweep.planning.checked_grid import BatchSearchNeeded
     from accelsweep.planning.plan import batch_search_plan
 
@@ -39,7 +39,7 @@ def plan_or_searches(home: Path, plan: Callable[[SearchResults], Plan]) -> Plan 
 
 
 def search_results(home: Path, sweep: str) -> SearchResults:
-    """Return the results of the sweep's batch-size searches by name; searches without a record are omitted."""
+    """Return the results of the sweep's batch-size searches, keyed by name; searches without a record are omitted."""
     from accelsweep.planning.plan import batch_search_folder
 
     folder = batch_search_folder(home, sweep)

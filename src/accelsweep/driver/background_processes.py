@@ -37,7 +37,7 @@ _GRACE_SECONDS = 60.0
 
 
 class ChildProcess:
-    """A running command in its own session that dies with this process. Its output goes to a log file."""
+    """A command running in its own session. It dies with this process, and its output goes to a log file."""
 
     def __init__(
         self,
@@ -48,10 +48,10 @@ class ChildProcess:
         environment: Mapping[str, str] | None = None,
         descriptors: Sequence[int] = (),
     ) -> None:
-        """Start `command` in `cwd` with its output in `log`, which is overwritten.
+        """Start `command` in `cwd`, overwriting `log` with its output.
 
-        Secrets go into the `environment` (by default this process's), because process lists show arguments.
-        `descriptors` stay open under the same numbers.
+        Pass secrets in the `environment` (by default this process's), because process lists show arguments.
+        `descriptors` are inherited under the same numbers.
         """
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ class ChildProcess:
     def _wait_or_kill(self) -> None:
         try:
             self._process.wait(_GRACE_SECONDS)
-        except (subprocess.TimeoutExpired, KeyboardInterrupt):  # a second Ctrl-C kills it at once
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):  # a second Ctrl-C kills it immediately
             self.kill()
 
     def _signal_group(self, number: signal.Signals) -> None:
@@ -114,7 +114,7 @@ class ChildProcess:
 
 
 def _set_up_child(driver: int) -> None:
-    """Die with the driver, and handle SIGINT, which a script's background driver ignores, as its children would."""
+    """Make the child die with the driver, and handle SIGINT even if the driver ignores it (in a background script)."""
     linux.die_with_parent(driver)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -128,7 +128,7 @@ def start_publisher(folder: SweepFolder, tracking_uri: str | None) -> ChildProce
 
 
 def finish_publishing(publisher: ChildProcess, folder: SweepFolder, tracking_uri: str | None) -> None:
-    """Let the publisher copy the rest and exit. If a signal kills it, restart it up to a few times.
+    """Let the publisher copy the remaining runs and exit. If it is killed by a signal, restart it a few times at most.
 
     Its log then names the signal, which `mlflow_summary` reports.
     """
@@ -153,7 +153,7 @@ def publisher_warnings(publisher: ChildProcess) -> list[str]:
 def mlflow_summary(folder: SweepFolder, tracking_uri: str | None) -> tuple[str, bool]:
     """Return how to open the results in MLflow, or why they are incomplete, and whether that is as expected.
 
-    Without MLflow installed, no results are expected there.
+    If MLflow is not installed, no results are expected there.
     """
 
     def command(*words: str) -> str:
@@ -163,7 +163,7 @@ def mlflow_summary(folder: SweepFolder, tracking_uri: str | None) -> tuple[str, 
         return f"MLflow: {command('ui')}", True
     installed = importlib.util.find_spec("mlflow") is not None
     reason = _last_message(folder.publish_log) if installed else "it is not installed here (pip install mlflow)"
-    has_remedy = reason is not None and "--anew" in reason  # a plain `publish` would be refused again
+    has_remedy = reason is not None and "--anew" in reason  # a plain `publish` would be rejected again
     remedy = "" if has_remedy else f". To catch up: {command('publish', folder.name)}"
     return f"MLflow is incomplete: {reason or 'nothing was copied yet'}{remedy}", not installed
 
@@ -267,7 +267,7 @@ def _temporary_place(folder: SweepFolder) -> Path:
 
 
 def _make_private_folder(folder: SweepFolder, place: Path) -> bool:
-    """Create the folder without files of dead processes; return whether only this user may write to it."""
+    """Create the folder, cleared of files from dead processes; return whether only this user may write to it."""
     remove_temporary_folder(folder, place)
     try:
         write_owner_file(folder, place)

@@ -24,7 +24,7 @@ from accelsweep.significant_digits import escaped
 
 
 class Tone(Enum):
-    """A verdict's colour (rich's name, empty for none) and symbol."""
+    """A verdict's colour (a rich colour name, or empty) and symbol."""
 
     plain = ("", "")
     good = ("green", "▲")
@@ -55,14 +55,14 @@ _VERDICT_TONES = {
 
 
 def tone_of(verdict: Verdict) -> Tone:
-    """Return the tone of a verdict, by default the doubtful one."""
+    """Return the tone of a verdict; verdicts without an explicit tone are doubtful."""
     return _VERDICT_TONES.get(verdict, Tone.doubtful)
 
 
 _FILE_WIDTH = 140
 
 WIDE = 100
-"""From this width on, names in a table may wrap; on narrower terminals a table that does not fit is stacked."""
+"""The minimum width at which names in a table may wrap; on narrower terminals, a table that does not fit is stacked."""
 
 _NARROW = 60
 """Below this width, tables are always stacked: a title longer than its table would wrap within the table's width."""
@@ -72,7 +72,7 @@ _MIN_NAME_WIDTH = 12
 
 @dataclass(frozen=True)
 class Styled:
-    """A text with a tone."""
+    """Text with a tone."""
 
     text: str
     tone: Tone
@@ -109,7 +109,7 @@ def console(*, err: bool = False) -> Console:
 
 
 def say(line: object, *, err: bool = False, nl: bool = True) -> None:
-    """Print a line with control characters escaped, to stderr with `err`, and without newline with `nl=False`."""
+    """Print a line with control characters escaped: to stderr if `err` is set, without a newline if `nl` is False."""
     typer.echo(escaped(str(line)), err=err, nl=nl)
 
 
@@ -136,14 +136,14 @@ def say_parts(prefix: str, parts: Sequence[str]) -> None:
 
 
 def drop_output() -> None:
-    """Redirect stdout to /dev/null, because Python would report a broken pipe at exit."""
+    """Redirect stdout to /dev/null, so that Python does not report a broken pipe at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)
 
 
 def show(listing: Listing) -> None:
-    """Print a table, or its rows stacked if the terminal is too narrow for it."""
+    """Print a table, stacking its rows if the terminal is too narrow."""
     terminal = console()
     table = _table(listing, terminal)
     width = Measurement.get(terminal, terminal.options.update_width(10_000), table).maximum
@@ -157,7 +157,7 @@ def show(listing: Listing) -> None:
 
 
 def plain(text: str) -> Text:
-    """Return a text without markup, with control characters escaped."""
+    """Return text without markup, with control characters escaped."""
     return Text(escaped(text))
 
 
@@ -185,7 +185,7 @@ def _min_width(listing: Listing, terminal: Console) -> int:
 
 
 def _print_stacked(terminal: Console, headings: Sequence[str], row: Sequence[str | Styled]) -> None:
-    """Print a row as its name and a line for each heading below it, with wrapped lines indented."""
+    """Print a row as its name followed by one line per heading, indenting wrapped lines."""
     _print_wrapped(terminal, _text(row[0], terminal))
     indent = max(map(len, headings[1:]), default=0)
     for heading, item in zip(headings[1:], row[1:], strict=True):
@@ -199,7 +199,7 @@ def _print_stacked(terminal: Console, headings: Sequence[str], row: Sequence[str
 
 
 def _print_wrapped(terminal: Console, text: Text, prefix: str = "") -> None:
-    """Print a text after `prefix`, wrapped at the prefix's indent. Words that do not fit are not broken."""
+    """Print text after `prefix`, aligning wrapped lines with its start. Words that do not fit are not broken."""
     breaks, start = [], 0
     for word in re.finditer(r"\S+", text.plain):
         if word.start() > start and cell_len(text.plain[start : word.end()]) > terminal.width - len(prefix):
@@ -212,7 +212,7 @@ def _print_wrapped(terminal: Console, text: Text, prefix: str = "") -> None:
 
 
 def _text(item: str | Styled, terminal: Console) -> Text:
-    """Return a text with its colour, and with its symbol if the terminal can show it."""
+    """Return text in its colour, with its symbol if the terminal can display it."""
     if not isinstance(item, Styled):
         return plain(item)
     symbols = terminal.is_terminal and terminal.encoding.startswith("utf") and item.tone.symbol

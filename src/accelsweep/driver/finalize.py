@@ -37,7 +37,7 @@ class Summary:
     """What `print_results` reported.
 
     `unsettled` is the number of runs without a final outcome. `explained` means that a reason was printed for each run
-    that did not start, `published` that MLflow has everything that it should.
+    that did not start; `published` means that MLflow contains everything that it should.
     """
 
     unsettled: int
@@ -131,7 +131,7 @@ def _row(setting: SettingFinding) -> tuple[str | Styled, ...]:
 
 
 def _listing(table: ReportTable) -> Listing:
-    """Return a table of the report for the terminal, without the details of its entries."""
+    """Convert a report table for the terminal, omitting the details of its entries."""
     rows = tuple(tuple(entry.text for entry in row) for row in table.rows)
     numbers = tuple(column.title for column in table.columns if column.numeric)
     return Listing(table.title, tuple(column.title for column in table.columns), rows, numbers)

@@ -1,4 +1,4 @@
-"""The cluster jobs of a sweep: refused, failed, queued, and left by an earlier driver.
+"""A sweep's cluster jobs: rejected, failed, queued, or left by an earlier driver.
 
 Snakemake waits forever for stuck jobs, and for jobs that Slurm forgot before Snakemake polled (`MinJobAge`). The driver
 therefore requeues or releases stuck jobs, and restarts Snakemake if its jobs are forgotten. It cancels jobs that can
@@ -30,9 +30,9 @@ from accelsweep.significant_digits import count_of
 
 
 def check_jobs_accepted(site: Site, blocks: Iterable[Resources], warn: Callable[[str], None]) -> None:
-    """Raise InputError if the site's scheduler would refuse the job of any of these blocks.
+    """Raise InputError if the site's scheduler would reject the job of any of these blocks.
 
-    A temporary refusal, because the scheduler is unreachable or its queue is full, only causes a warning: the jobs
+    A temporary rejection (the scheduler is unreachable or its queue is full) only causes a warning, because the jobs
     wait.
     """
     if (engine := engine_of(site)) is None:
@@ -57,7 +57,7 @@ def check_jobs_accepted(site: Site, blocks: Iterable[Resources], warn: Callable[
 
 
 def describe_keys(site: Site, needs: Resources, keys: Sequence[str]) -> str:
-    """Return `KEY=VALUE or ...` for the site's job settings that a refusal concerns, or a general phrase."""
+    """Return `KEY=VALUE or ...` for the site's job settings that caused a rejection, or a generic phrase."""
     jobs = site.of_kind(needs.node_kind).jobs
     names = [
         "cpu_partition" if key == "partition" and not needs.gpus and jobs.has_cpu_partition else key for key in keys
@@ -78,7 +78,7 @@ _MAX_LOG_BYTES = 20_000_000
 class FailedJob:
     """The failed job of a block.
 
-    A `reason` that is `from_scheduler` takes precedence over the executor's. A `refused` job would be refused again
+    A `reason` that is `from_scheduler` takes precedence over the executor's. A `refused` job would be rejected again
     until something changes.
     """
 
@@ -91,7 +91,7 @@ class FailedJob:
 def record_failed_jobs(folder: SweepFolder, engine: Engine, log: Path) -> None:
     """Write a halt file for each unfinished block whose job failed, according to Snakemake's `log`.
 
-    An executor's halt file is only replaced if the scheduler itself gives a reason.
+    An executor's halt file is replaced only if the scheduler itself reports a reason.
     """
     for job in read_failed_jobs(folder, engine, log):
         if folder.done(job.block).exists() or not folder.block(job.block).exists():
@@ -131,7 +131,7 @@ def _refused_job(engine: Engine, block: str, refusal: str) -> FailedJob:
 
 
 def _ended_job(folder: SweepFolder, engine: Engine, block: str, end: JobEnd) -> FailedJob:
-    """Return why a job ended, from the scheduler's messages, or else the block's log, or else the job's output.
+    """Return why a job ended, based on the scheduler's messages, else the block's log, else the job's output.
 
     The block's log covers this job only if the job reached a node and therefore has its own log.
     """
@@ -172,13 +172,13 @@ _MIN_POLL_SECONDS = 15.0
 _MAX_POLL_SECONDS = 60.0
 """Intervals between polls of the scheduler: the shorter one after a file of the sweep has changed, else the longer one.
 
-The cluster's controller serves everybody, and no file changes while all jobs wait.
+The cluster's controller is shared by all users, and no file changes while all jobs wait.
 """
 
 _FORGOTTEN_SECONDS = 60.0
 
 _MAX_TRIES = 20
-"""Attempts at a command that the scheduler refuses."""
+"""The maximum number of attempts at a command that the scheduler rejects."""
 
 _LAST_RULE = re.compile(rf"^(?:(?:local)?rule (\w+):$|{DEFERRED})", re.MULTILINE)
 
@@ -254,7 +254,7 @@ class JobQueue:
         self.report_waiting(jobs)
 
     def apply(self, remedy: Remedy) -> None:
-        """Run a remedy's command and report it. A refused command is reported once and retried a few times."""
+        """Run a remedy's command and report it. A rejected command is reported once and retried a few times."""
         if self._refused[remedy.command] >= _MAX_TRIES:
             return
         try:
@@ -273,7 +273,7 @@ class JobQueue:
             self.say(message)
 
     def cancel(self) -> None:
-        """Cancel the jobs left by an interrupted Snakemake, which cancels none while it polls their states."""
+        """Cancel the jobs left by an interrupted Snakemake, which cancels none if it was polling their states."""
         cancel_jobs(self.folder, self.engine, self.say, self._known)
 
     @property
@@ -282,7 +282,7 @@ class JobQueue:
         return self._gone_since is not None and self.clock() - self._gone_since >= _FORGOTTEN_SECONDS
 
     def detect_forgotten(self, log: str, jobs: Sequence[Job]) -> None:
-        """Record since when Slurm has listed no job although Snakemake's `log` ends with a block's job."""
+        """Record when Slurm stopped listing any job although Snakemake's `log` ends with a block's job."""
         rules = _LAST_RULE.findall(log)
         waits = _SUBMITTED in log and bool(rules) and rules[-1].startswith("block")
         self._gone_since = (self._gone_since or self.clock()) if waits and not jobs else None
@@ -309,7 +309,8 @@ class JobQueue:
     def cancellations(self, jobs: Sequence[Job]) -> Iterator[Remedy]:
         """Yield the commands that cancel jobs that can never start or waited too long; their blocks get a halt file.
 
-        Such a block gets no further job in this command. A copy submitted by another Snakemake is cancelled at once.
+        No further job is started for such a block in this command. A duplicate submitted by another Snakemake process
+        is cancelled immediately.
         """
         waiting = {job.number: job for job in jobs if self.engine.waits(job) and job.block}
         self._waiting_since = {number: self._waiting_since.get(number, self.clock()) for number in waiting}
@@ -320,7 +321,7 @@ class JobQueue:
             if job.block not in self._skipped and (halt := self._halt(job, is_hopeless=is_hopeless)) is not None:
                 self._skipped[job.block] = halt
             if (halt := self._skipped.get(job.block)) is not None:
-                halt.write(self.folder.halt(job.block))  # also for a copy: a new Snakemake starts without halt files
+                halt.write(self.folder.halt(job.block))  # for duplicates too: a new Snakemake starts without halt files
                 cause = "can never start" if halt.retry == "changed" else "waited too long"
                 message = f"job {number} {cause} ({job.reason}); block {job.block} is skipped"
                 yield Remedy(self.engine.cancel([number]), message)
@@ -361,9 +362,9 @@ _UNREACHABLE_SECONDS = 900.0
 def wait_for_earlier_jobs(
     queue: JobQueue, *, cancel: bool, on_poll: Callable[[], None] = lambda: None, deadline: float | None = None
 ) -> None:
-    """Wait until no job of an earlier driver is left; with `cancel`, cancel the jobs.
+    """Wait until all jobs of an earlier driver have ended; if `cancel` is set, cancel them.
 
-    The jobs start no run after `deadline`, on the queue's clock. `on_poll` is called at each poll. Raises
+    The jobs start no run after `deadline`, as measured by the queue's clock. `on_poll` is called at each poll. Raises
     AccelsweepError if the scheduler does not answer for a quarter of an hour.
     """
     if not queue.folder.block_names():

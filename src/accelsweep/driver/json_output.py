@@ -1,6 +1,6 @@
-"""The JSON that commands print with `--json`: one object, which starts with its kind and its format version.
+"""The JSON that commands print with `--json`: one object that starts with its kind and format version.
 
-A format only gains keys; changing or removing a key creates a new format. Keys have the same names as in records,
+Keys may be added to a format; changing or removing a key requires a new format. Keys have the same names as in records,
 findings and plans; times are UTC in ISO 8601, and `None` becomes null.
 """
 
@@ -39,6 +39,6 @@ _CORE_ANSWERS = (
 
 
 def all_answers() -> tuple[type[Answer], ...]:
-    """Return the models of all answers, those of features last, for the reference documentation."""
+    """Return the models of all answers for the reference documentation, with features' models last."""
     targets = [*_CORE_ANSWERS, *(target for feature in registry.features() for target in feature.answers)]
     return tuple(registry.load(target) for target in targets)

@@ -1,4 +1,4 @@
-"""A plan in the terminal: settings, unsupported ones with reasons, time, cost, and its jobs on a cluster."""
+"""Shows a plan in the terminal: settings, unsupported settings with reasons, time, cost, and cluster jobs."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def requested_plan(
 
 
 def plan_to_show(home: Path, request: Request, *, keep_profile: bool = False) -> Plan:
-    """Return the plan of a request, or, with a warning, of the searches that must run first; write nothing.
+    """Return the plan of a request without writing it; if searches must run first, warn and return their plan instead.
 
-    Raises InputError for a profile that does not fit the site, except with `keep_profile`.
+    Raises InputError for a profile that does not fit the site, unless `keep_profile` is set.
     """
     plan = plan_or_searches(home, partial(requested_plan, home, request, keep_profile=keep_profile))
     if isinstance(plan, tuple):
@@ -121,7 +121,7 @@ _MAX_JOB_SIZES = 10
 
 
 def show_plan(home: Path, plan: Plan, *, as_json: bool = False) -> None:
-    """Print a plan, its runs that are already settled, and the processes that would disturb the remaining runs now."""
+    """Print a plan, the runs already settled, and the processes that would currently disturb the remaining runs."""
     table = preview_table(home, plan)
     if as_json:
         say(PlanAnswer(**dict(table), warnings=tuple(_disturbances(plan.manifest, table))).text())
@@ -146,7 +146,7 @@ def show_plan(home: Path, plan: Plan, *, as_json: bool = False) -> None:
 
 
 def _disturbances(manifest: Manifest, table: PlanTable) -> list[str]:
-    """Return the other load on this machine; empty on a cluster or if no run is left, because the check is slow."""
+    """Describe other load on this machine. The check is slow, so it is skipped on a cluster or if no run is left."""
     if manifest.site.scheduler != "local" or table.settled == table.wanted:
         return []
     from accelsweep.measure.busy_now import busy_now
@@ -155,7 +155,7 @@ def _disturbances(manifest: Manifest, table: PlanTable) -> list[str]:
 
 
 def _job_lines(home: Path, manifest: Manifest) -> list[str]:
-    """Return the number and size of a plan's cluster jobs, and the resources that they hold idle on whole nodes."""
+    """Describe the number and size of a plan's cluster jobs, and the resources left idle if they occupy whole nodes."""
     engine = engine_of(manifest.site)
     if engine is None:
         return []
@@ -185,7 +185,7 @@ def _settings_table(table: PlanTable, devices: str) -> Listing:
 
 
 def summary_lines(table: PlanTable) -> list[str]:
-    """Return the lines below the table of settings: blocks, runs, time, cost, smallest visible difference, notes."""
+    """Return the lines under the table of settings: blocks, runs, time, cost, smallest detectable difference, notes."""
     notes = [f"note: {note}" for note in table.notes]
     if not table.settings:
         return notes

@@ -65,7 +65,7 @@ class Pace:
         self._first: tuple[str, float, int] | None = None
 
     def observe(self, run: str, steps: int | None) -> float | None:
-        """Return the seconds per step of `run` once it has done `steps` steps; None if it is too early to tell."""
+        """Return the seconds per step of `run` once it has completed `steps` steps; None if it is too early to tell."""
         if not steps:
             return None
         if self._first is None or self._first[0] != run:
@@ -102,7 +102,7 @@ class Forecast:
 
 
 def slow_run_notice(config: SettingConfig, forecast: Forecast, runs: int, options: Mapping[str, Measure]) -> str:
-    """Return how long a run and all remaining `runs` take, and which of the `measure_options` takes much less."""
+    """Describe how long one run and all remaining `runs` take, and which of the `options` is much faster, if any."""
     phases = ", ".join(f"{phase} {count}" for phase, count in forecast.steps.items())
     duration = format_duration(forecast.seconds)
     notice = f"a step takes {forecast.step_seconds:.2g} s, so a run takes {duration} or more (steps: {phases})"
@@ -122,7 +122,7 @@ def slow_run_notice(config: SettingConfig, forecast: Forecast, runs: int, option
 
 
 def measure_options(home: Path, overrides: Sequence[str]) -> dict[str, Measure]:
-    """Return the `measure` config of each choice of `measure=NAME`, by name, in a sweep with these overrides.
+    """Return the `measure` configs selectable as `measure=NAME` in a sweep with these overrides, keyed by name.
 
     Empty if a choice cannot be composed, or if the sweep varies keys of `measure`, so that there is no single config.
     """
@@ -151,7 +151,7 @@ _MAX_RECORDS = 50
 
 
 def observed_times(folder: SweepFolder, times: Iterable[RunTime | None]) -> ObservedTimes:
-    """Return the durations of runs: the sweep's own `times`, or else those of the latest other sweeps in the folder."""
+    """Return the durations of runs: the sweep's own `times`, else those of the latest other sweeps in the folder."""
     return (
         ObservedTimes.from_runs(times, "by earlier runs of this sweep")
         or ObservedTimes.from_runs(_times_elsewhere(folder), "by earlier sweeps in this folder")
@@ -163,7 +163,7 @@ def _times_elsewhere(folder: SweepFolder) -> Iterator[RunTime | None]:
     others = [SweepFolder(folder.home, name) for name in known_sweeps(folder.home) if name != folder.name]
     for other in sorted(others, key=lambda other: other.manifest.stat().st_mtime, reverse=True)[:_MAX_SWEEPS]:
         runs = [path.parent.name for path in other.latest_records()[:_MAX_RECORDS]]
-        with contextlib.suppress(InputError):  # a later version's sweep must not affect this one
+        with contextlib.suppress(InputError):  # a sweep written by a newer version must not affect this one
             yield from map(RunTime.of, readable_records(other, runs))
 
 
@@ -201,10 +201,10 @@ _MAX_EARLIER_RUNS = 200
 
 @dataclass
 class FirstFailures:
-    """The exceptions of a command's first two settings, as long as nothing has been measured.
+    """The exceptions of a command's first two settings, while nothing has been measured.
 
-    `common_error` is the exception and its location if both settings ended with the same one: the remaining runs would
-    too. In a sweep with a single setting, its first two runs count.
+    `common_error` is the exception and its location if both settings failed with the same one, in which case the
+    remaining runs would fail too. In a sweep with a single setting, its first two runs are compared instead.
     """
 
     folder: SweepFolder
@@ -237,7 +237,7 @@ class FirstFailures:
 class SweepProgress:
     """The wanted runs with a new record since `begin`, and the progress shown to the user.
 
-    A block is `finished` while its done file exists, and `pending` otherwise. Snakemake's audit comes after `begin` and
+    A block is `finished` while its done file exists, and `pending` otherwise. Snakemake's audit runs after `begin` and
     deletes done files that are no longer valid. `settled` holds the runs of pending blocks that need no further
     attempt. `failure` describes the first run that failed.
     """
@@ -310,7 +310,7 @@ class SweepProgress:
 
     @contextlib.contextmanager
     def display(self) -> Iterator[None]:
-        """Show a progress bar on a terminal inside the with-block; elsewhere plain lines are printed as runs end."""
+        """Show a progress bar inside the with-block on a terminal; otherwise print a plain line as each run ends."""
         if not self.console.is_terminal or not self.pending:
             yield
             return
@@ -411,7 +411,7 @@ class SweepProgress:
         return f"about {approximate_duration(seconds)} left" if (seconds := self.seconds_left()) else ""
 
     def seconds_left(self) -> float:
-        """Return the seconds until the last run ends, from the runs' durations or the forecast, whichever is longer."""
+        """Return the seconds until the last run ends: the longer of the runs' durations and the forecast."""
         left = {block: [run for run in runs if run not in self.settled] for block, runs in self.pending.items()}
         runs = [run for block in left.values() for run in block]
         locks = [lock for lock in self._locks() if lock.run in runs]

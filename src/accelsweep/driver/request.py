@@ -1,4 +1,4 @@
-"""The arguments of a command that measures: overrides, options, and the additions of a feature's command."""
+"""The arguments of a command that measures: overrides, options, and what a feature's command adds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Extension(Frozen):
-    """The additions of a feature's command to a request (`registry.Feature.request`).
+    """What a feature's command adds to a request (`registry.Feature.request`).
 
     `command` is the command's name, a field with a single allowed value. It is stored with a background driver's
     request.
@@ -41,11 +41,11 @@ class Extension(Frozen):
 
     @property
     def folder(self) -> str | None:
-        """The folder below `sweeps/` if the command itself plans several sweeps; None if it plans one."""
+        """The folder under `sweeps/` if the command itself plans several sweeps; None if it plans one."""
         return None
 
     def resolved(self, home: Path, request: Request) -> Request:
-        """Return the request with all decisions that a later driver must not repeat. Raises InputError."""
+        """Return the request with every decision fixed that a later driver must not make again. Raises InputError."""
         del home
         return request
 
@@ -60,7 +60,7 @@ class Extension(Frozen):
         return make()
 
     def run(self, home: Path, request: Request) -> int:
-        """Run the command as in a terminal; return its exit code."""
+        """Run the command as if typed in a terminal; return its exit code."""
         raise NotImplementedError
 
 
@@ -77,7 +77,7 @@ def _read_extension(value: Any) -> Any:
 class Request:
     """The arguments of a command that measures.
 
-    `features` holds the values of the options that features add (`registry.RunOption`), by name.
+    `features` contains the values of options added by features (`registry.RunOption`), keyed by name.
     """
 
     overrides: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class Request:
 
     @property
     def budget_seconds(self) -> float | None:
-        """The time budget, from `90s`, `30m`, `2h` or a number of seconds; None if there is none. Raises InputError."""
+        """The time budget, given as `90s`, `30m`, `2h` or a number of seconds; None if not set. Raises InputError."""
         if self.time_budget is None:
             return None
         seconds = parse_duration(self.time_budget, {"": 1, "s": 1, "m": 60, "h": 3600})

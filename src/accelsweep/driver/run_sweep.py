@@ -56,7 +56,7 @@ class Listeners:
     """All listeners of one command."""
 
     def __init__(self, request: Request, folder: SweepFolder | None = None) -> None:
-        """Raises InputError for an invalid option of a listener."""
+        """Raises InputError if a listener's option is invalid."""
         self._all: list[Listener] = [make(request, folder) for make in registry.loaded("listener")]
 
     def set_folder(self, folder: SweepFolder) -> None:
@@ -87,7 +87,7 @@ class Listeners:
 
 @dataclass(frozen=True)
 class SweepExit:
-    """How a command on `sweep` ended. `code` is 0 if every planned run is settled, 1 if not, 130 if interrupted."""
+    """How a command ended for `sweep`. `code` is 0 if every planned run is settled, 1 if not, 130 if interrupted."""
 
     sweep: str
     code: int
@@ -145,7 +145,7 @@ def _check_and_measure(
 def measure_sweep(
     folder: SweepFolder, request: Request, plan: Plan, budget_seconds: float | None, listeners: Listeners
 ) -> int:
-    """Write the plan and run Snakemake until every run, including extensions, was attempted; return its exit code."""
+    """Write the plan and run Snakemake until all runs, including extensions, were attempted; return its exit code."""
     from accelsweep.planning.plan import write_plan
 
     home, site = folder.home, plan.manifest.site
@@ -197,7 +197,7 @@ def _wait_for_earlier_jobs(
     cancel: bool,
     deadline: float | None,
 ) -> None:
-    """Wait for an earlier driver's jobs, or cancel them, and show the progress of its plan meanwhile."""
+    """Wait for an earlier driver's jobs, or cancel them, while showing the progress of its plan."""
 
     @cache
     def earlier_progress() -> SweepProgress | None:
@@ -252,10 +252,10 @@ def check_request(request: Request) -> None:
 
 
 def check_and_show_plan(home: Path, request: Request, plan: Plan, budget_seconds: float | None) -> None:
-    """Print a plan. Raise InputError if it cannot run from here.
+    """Print a plan. Raise InputError if it cannot be run as requested.
 
-    Reasons: this shell's limits or the time budget are too low, the site does not fit the profile or this machine, or
-    the scheduler would refuse the job of a remaining block.
+    Possible reasons: this shell's limits or the time budget are too low, the site does not fit the profile or this
+    machine, or the scheduler would reject the job of a remaining block.
     """
     if limits := list(linux.insufficient_limits()):
         raise InputError("; ".join(limits))

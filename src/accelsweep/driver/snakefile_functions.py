@@ -46,7 +46,7 @@ _NOT_MEASURING = ("__main__.py", "analysis", "api.py", "cli", "driver", "report"
 def code_digest(*, without: Sequence[str] = (), package: Path = _PACKAGE) -> str:
     """Return a digest of our code, except for the packages and root modules in `without`.
 
-    The digest does not depend on the installation: the folder `shipped`, which only an installed package has, is
+    The digest does not depend on the installation: the folder `shipped`, which exists only in an installed package, is
     excluded.
     """
     parts = sorted(part for part in package.iterdir() if part.name not in (*without, "__pycache__", "shipped"))
@@ -68,7 +68,7 @@ GPUS_HELD = "gpus_held"
 
 
 class _KindLimits(NamedTuple):
-    """A kind of node with its own limits, and the names of its Snakemake resources."""
+    """A node kind with its own limits, and the names of its Snakemake resources."""
 
     kind: str
     jobs: JobOptions
@@ -77,7 +77,7 @@ class _KindLimits(NamedTuple):
 
 
 def resource_limits(site: Site) -> dict[str, int | None]:
-    """Return the limit of each Snakemake resource for all jobs together; None for no limit."""
+    """Return the limit of each Snakemake resource for all jobs together; None means unlimited."""
     limits = {GPUS_HELD: site.jobs.max_gpus, "_nodes": site.jobs.max_jobs}
     for kind in _limited_kinds(site):
         limits |= {kind.gpus_held: kind.jobs.max_gpus, kind.job_count: kind.jobs.max_jobs}
@@ -102,7 +102,7 @@ def _limited_kinds(site: Site) -> Iterator[_KindLimits]:
 
 
 def _capped(held: int, jobs: JobOptions) -> int:
-    """Return the GPUs to count, capped at the limit: a CPU job that holds more GPUs on whole nodes would never run."""
+    """Return the GPU count, capped at the limit so that a CPU job that holds more GPUs on whole nodes can still run."""
     return held if jobs.max_gpus is None else min(held, jobs.max_gpus)
 
 
@@ -133,7 +133,7 @@ def check_profile(profile: str, site: Site) -> None:
 
 
 def check_executor(site: Site, executor: str) -> None:
-    """Raise InputError if Snakemake's `executor` would run blocks here that the site submits, or vice versa.
+    """Raise InputError if Snakemake's `executor` would run blocks locally that the site submits, or vice versa.
 
     Also raised if the executor submits to another scheduler.
     """
@@ -201,21 +201,21 @@ class Sweep:
 
     @cached_property
     def engine(self) -> Engine | None:
-        """The scheduler that runs the blocks; None if they are measured here."""
+        """The scheduler that runs the blocks; None if they are measured locally."""
         return engine_of(self.manifest.site)
 
     @property
     def job_resources(self) -> dict[str, Callable[[Any, int], Value]]:
-        """The resources of a block's job, by name; empty without a scheduler."""
+        """The resources of a block's job, keyed by name; empty without a scheduler."""
         return self._resources(like=Resources())
 
     @property
     def multi_node_resources(self) -> dict[str, Callable[[Any, int], Value]]:
-        """The resources of a multi-node block's job, by name."""
+        """The resources of a multi-node block's job, keyed by name."""
         return self._resources(like=Resources(nodes=2, tasks=2))
 
     def _resources(self, like: Resources) -> dict[str, Callable[[Any, int], Value]]:
-        """Return a function for each resource of a block with needs `like` these, by name."""
+        """Return a function for each resource of a block whose needs are `like` these, keyed by name."""
         engine = self.engine
         if engine is None:
             return {}
@@ -277,14 +277,14 @@ class Sweep:
         )
 
     def apply_limits(self, workflow: Any) -> None:
-        """Limit the main Snakemake to the GPUs and queued jobs that the site and its kinds of node allow."""
+        """Limit the main Snakemake to the GPUs and queued jobs that the site and its node kinds allow."""
         for name, limit in resource_limits(self.manifest.site).items():
             if workflow.is_main_process and limit is not None:
                 given = workflow.global_resources.get(name)
                 workflow.register_resource(name, min(limit, given.value) if given and given.value else limit)
 
     def remove_secrets(self) -> None:
-        """Remove secrets from the environment, because sbatch copies all of it into jobs, and report which.
+        """Remove secrets from the environment, which sbatch copies into jobs in full, and report their names.
 
         Call it after everything that may need them, such as the download of data.
         """
@@ -299,7 +299,7 @@ class Sweep:
             del os.environ[name]
 
     def check_executor(self, workflow: Any) -> None:
-        """Raise WorkflowError if Snakemake's executor does not fit the site, or the scheduler would refuse the jobs."""
+        """Raise WorkflowError if Snakemake's executor does not fit the site, or the scheduler would reject the jobs."""
         from snakemake.exceptions import WorkflowError
 
         try:
@@ -321,8 +321,9 @@ class Sweep:
 def load_sweep(config: Mapping[str, Any], *, is_main: bool) -> Sweep:
     """Return the sweep that Snakemake's config names; the main process may plan it first.
 
-    `config` has either `sweep` (a planned one; NAME or sweeps/NAME) or `experiment`, with `overrides` (Hydra's,
-    separated by spaces) and `name`; jobs get the same. Raises WorkflowError, which Snakemake prints without traceback.
+    `config` contains either `sweep` (a planned sweep, as NAME or sweeps/NAME) or `experiment`, with `overrides` (Hydra
+    overrides, separated by spaces) and `name`; jobs receive the same config. Raises WorkflowError, which Snakemake
+    prints without traceback.
     """
     from snakemake.exceptions import WorkflowError
 

@@ -7,12 +7,13 @@ Retries replace Snakemake's single rule (`retries`):
   Snakemake would delete the done file and submit an empty job. The same applies to a job that is killed during cleanup.
 * **A job above the scheduler's queue limit is deferred** until another job ends. The same applies while the scheduler
   is unreachable.
-* **A refusal is final**, and so is the driver's decision to skip a block: neither is retried.
+* **A rejection is final**, and so is the driver's decision to skip a block: neither is retried.
 
 Slurm's plugin polls squeue and reads Slurm's entire configuration every 10 to 180 seconds. Most changes are visible on
-the shared file system at no cost: a finished block has a done file, a block that ended early a halt file. squeue is
-therefore polled when such a file appears, when the driver detects that a job changed (`SweepFolder.jobs_changed`), and
-otherwise once a minute, or every five minutes under a driver, which does its own polling.
+the shared file system at no cost: a finished block leaves a done file, and a block that ended early leaves a halt file.
+squeue is therefore polled when such a file appears, when the driver detects that a job changed
+(`SweepFolder.jobs_changed`), and otherwise once a minute, or every five minutes under a driver, which does its own
+polling.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from accelsweep.schedulers.slurm import job_name_prefix
 BLOCK_RULES = ("block", "block_across_nodes")
 
 DEFERRED = "accelsweep defers the job of block "
-"""Starts a line about a deferred job in Snakemake's log, followed by the job's block and the reason in parentheses."""
+"""Prefix of lines about deferred jobs in Snakemake's log, followed by the job's block and the reason in parentheses."""
 
 _RETRY_SECONDS = 30.0
 
@@ -62,8 +63,8 @@ def override_retries(
 ) -> None:
     """Replace Snakemake's handling of failed jobs. Call it once the scheduler exists and before any submission.
 
-    Snakemake processes inside the jobs keep incomplete outputs; this process deletes those of failed jobs, as it would
-    by default. `is_skipped` returns whether the driver has skipped the block of this name.
+    Snakemake processes inside the jobs keep incomplete outputs; this process deletes those of failed jobs, as Snakemake
+    does by default. `is_skipped` returns whether the driver has skipped the block of this name.
     """
     workflow.execution_settings.keep_incomplete = True  # passed on to jobs
     before = {path: file_stamp(path) for path in done_files}
@@ -101,7 +102,7 @@ def _exhaust_retries(job: Any) -> None:
 
 @dataclass
 class _Submissions:
-    """Accepted jobs, and the slots withheld from Snakemake while the scheduler accepts no more.
+    """Accepted jobs, and the slots withheld from Snakemake while the scheduler accepts no more jobs.
 
     Snakemake counts jobs by the resource `_nodes`. When a job is deferred, the remaining slots are withheld and
     released one at a time as jobs end; the deferred job becomes ready again and waits for a slot.
@@ -130,13 +131,13 @@ class _Submissions:
         executor._fallback_account_arg = ""  # the Slurm plugin would guess an account if none is set
 
     def ended(self, job: Any) -> None:
-        """Free a slot in addition to the job's own, which probes the queue limit again."""
+        """Free one slot besides the job's own, to probe the queue limit again."""
         if job in self.accepted:
             self.accepted.discard(job)
             self._free_slot()
 
     def _deferred(self, job: Any, refusal: str) -> bool:
-        """Return whether a refused job is submitted again later; if not, exhaust its retries."""
+        """Return whether a rejected job will be submitted again; if not, exhaust its retries."""
         if self.engine.is_unreachable(refusal) and self.unreachable[job] < _MAX_UNREACHABLE:
             self.unreachable[job] += 1
             self._defer(job, f"{self.engine.name} does not answer", probe=True)
@@ -151,10 +152,10 @@ class _Submissions:
         try:
             return self.engine.in_queue() > 0
         except AccelsweepError:
-            return True  # the next refusal checks again
+            return True  # the next rejection triggers another check
 
     def _defer(self, job: Any, reason: str, *, probe: bool) -> None:
-        """Make a job ready again and withhold all free slots; with `probe` one is freed after some seconds."""
+        """Make a job ready again and withhold all free slots; if `probe` is set, free one after a few seconds."""
         from snakemake.logging import logger
 
         logger.warning(f"{DEFERRED}{job.wildcards.block} ({reason})")
@@ -219,8 +220,8 @@ def cache_slurm_configuration() -> None:
 def override_slurm_polling(workflow: Any, sweep: str, jobs_changed: str, *, driven: bool) -> None:
     """Name jobs after their sweep, and poll squeue only when something may have changed. No-op for other executors.
 
-    Call it before any submission. With `driven` a driver watches the same jobs, and touches the file `jobs_changed`
-    whenever one of them changes.
+    Call it before any submission. If `driven` is set, a driver watches the same jobs, and touches the file
+    `jobs_changed` whenever one of them changes.
     """
     if workflow.local_exec or workflow.executor_plugin.name != "slurm":
         return

@@ -1,4 +1,4 @@
-"""Snakemake with its temporary files in a folder of ours: `python -m accelsweep.driver.snakemake_main FOLDER OPTIONS`.
+"""Runs Snakemake with its temporary files in FOLDER: `python -m accelsweep.driver.snakemake_main FOLDER OPTIONS`.
 
 The variable TMPDIR would have the same effect, but would be passed on to jobs on nodes that lack the folder.
 """

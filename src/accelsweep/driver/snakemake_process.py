@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
 
 _SHARED_FILES = ("persistence", "input-output", "software-deployment", "sources", "storage-local-copies")
-"""What Snakemake's jobs share through the file system: all but its cache of remote sources, an empty folder in HOME."""
+"""Snakemake's jobs share all of these through the file system, but not its source cache (an empty folder in HOME)."""
 
 
 def snakemake_options(plan: Plan, profile: str, jobs: int | None) -> list[str]:
@@ -75,7 +75,7 @@ def start_snakemake(folder: SweepFolder, options: Sequence[str], temporary: Path
     ]
     # The folder is part of the value, because Snakemake parses a bare 1e3 or 007 as a number.
     command += ["--config", f"sweep=sweeps/{folder.name}", "--", "results"]
-    # Snakemake starts further Snakemakes: `-P` applies to this process, the variable to those.
+    # `-P` applies only to this Snakemake process; the variable applies to those that it starts.
     environment = {**without_options(os.environ), "PYTHONSAFEPATH": "1"}
     return ChildProcess(command, cwd=folder.home, log=folder.snakemake_log, environment=environment)
 
@@ -87,12 +87,12 @@ _EXECUTORS_END_SECONDS = 60.0
 
 @dataclass
 class SnakemakeRunner:
-    """Runs a driver's Snakemakes one after another, because a plan may grow.
+    """Runs a driver's Snakemake processes one after another; there may be several, because a plan can grow.
 
-    `queue` is None without a scheduler; each Snakemake gets a fresh queue made from it. If the first settings all fail
-    in the same way, `abort_reason` states this and the rest is skipped, unless `keep_going` is set. `on_progress` is
-    called twice a second. No run starts after `deadline` (monotonic clock). `temporary` is the folder for Snakemake's
-    temporary files.
+    `queue` is None without a scheduler; each Snakemake process uses a fresh queue derived from it. If the first
+    settings all fail in the same way, `abort_reason` says so and the rest is skipped, unless `keep_going` is set.
+    `on_progress` is called twice a second. No run starts after `deadline` (monotonic clock). `temporary` is the folder
+    for Snakemake's temporary files.
     """
 
     folder: SweepFolder
@@ -113,10 +113,10 @@ class SnakemakeRunner:
         self._first_failures = FirstFailures(self.folder)
 
     def run(self, plan: Plan) -> int:
-        """Run Snakemake until every run of the written plan was attempted; return its exit code.
+        """Run Snakemake until every run of the written plan has been attempted; return its exit code.
 
         A run that kills its executor also ends its block. Snakemake is then restarted for the rest of the block, as
-        long as each pass charges some run with another attempt; a run has two attempts at most.
+        long as each pass uses up an attempt of some run; a run is attempted twice at most.
         """
         options, crashed = snakemake_options(plan, self.profile, self.jobs), self._crashed_attempts()
         while True:
@@ -182,7 +182,7 @@ class SnakemakeRunner:
                 (publisher.kill if hurry else publisher.terminate)()
                 return EXIT_INTERRUPTED
             except DriverEvicted:
-                snakemake.kill()  # on Ctrl-C it would cancel its jobs, which the next driver waits for
+                snakemake.kill()  # on Ctrl-C it would cancel its jobs, but the next driver waits for them
                 publisher.terminate()
                 raise
             finish_publishing(publisher, self.folder, self.tracking_uri)
@@ -277,7 +277,7 @@ def why_snakemake_ended(log: Path, code: int) -> str:
 
 
 def _error_messages(lines: Sequence[str]) -> Iterator[str]:
-    """Yield error messages, from the line of the exception's name or the next one, with the first file they concern."""
+    """Yield error messages, taken from the line that names the exception or the next, with the first file affected."""
     for number, (line, following) in enumerate(itertools.pairwise([*lines, ""])):
         if message := _JOB_MESSAGE.fullmatch(line):
             yield message[1]

@@ -1,4 +1,4 @@
-"""The lock that a sweep's driver holds: it identifies the driver to `status`, and keeps out a second one."""
+"""The lock held by a sweep's driver: it identifies the driver to `status`, and excludes a second driver."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class BackgroundDriver(Protocol):
         """Return the driver's state; None if no driver was started."""
 
     def conflict(self) -> str | None:
-        """Return why this process must not drive the sweep: another one waits or runs elsewhere. Raises if unknown."""
+        """Return why this process must not drive the sweep: another driver is waiting or running. Raises if unknown."""
 
     def end(self, say: Callable[[str], None], grace_seconds: float) -> None:
         """End the driver that causes the conflict."""
@@ -65,12 +65,12 @@ def background_drivers(folder: SweepFolder) -> Iterator[BackgroundDriver]:
 
 
 def active_driver(folder: SweepFolder) -> LockOwner | None:
-    """Return the lock of the driver that runs this sweep now, on any machine, or None."""
+    """Return the lock of the driver currently running this sweep on any machine; None if there is none."""
     return live_lock(folder.driver_file("claim"))
 
 
 def refuse_if_running(folder: SweepFolder) -> None:
-    """Raise AccelsweepError if a driver runs the sweep, or an executor one of its blocks, on any machine."""
+    """Raise AccelsweepError if a driver is running the sweep, or an executor one of its blocks, on any machine."""
     _refuse_background_driver(folder)
     executors = (live_lock(path) for path in folder.locks())
     for lock in filter(None, (active_driver(folder), *executors)):
@@ -90,8 +90,8 @@ def _refuse_background_driver(folder: SweepFolder) -> None:
 def lock_sweep(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[HeldLock]:
     """Act as the driver of this sweep inside the with-block. Raises AccelsweepError if there is another driver.
 
-    With `cancel_old`, the other driver is ended first, as are executors on this machine that a dead driver left behind.
-    Raises InputError if the sweep is another user's and we may not write to it.
+    If `cancel_old` is set, the other driver is ended first, as are executors on this machine that a dead driver left
+    behind. Raises InputError if the sweep belongs to another user and is not writable.
     """
     refuse_unwritable(folder)
     if cancel_old:
@@ -130,7 +130,7 @@ def end_earlier_driver(folder: SweepFolder) -> None:
 
 
 def clear_leftovers(folder: SweepFolder, say: Callable[[str], None]) -> None:
-    """Clear leftovers of earlier commands that Snakemake must not find; `say` receives messages for the user.
+    """Clear leftovers of earlier commands that Snakemake must not see; `say` receives messages for the user.
 
     Removes halt files and the stop file of a spent time budget, sets aside anything that occupies the path of a file,
     resets modification times in the future, and lets features restore what they need.

@@ -1,4 +1,4 @@
-"""Finds out whether a sweep is up to date without Snakemake, which takes seconds.
+"""Checks whether a sweep is up to date without starting Snakemake, which takes seconds.
 
 Once Snakemake has built everything, a digest of its inputs, its outputs and our code is stored. If the next command
 computes the same digest and the records are still valid, there is nothing to do.
@@ -25,7 +25,7 @@ from accelsweep.tracking.published_state import up_to_date
 
 
 class CompletedState(Document):
-    """The digest of a complete sweep, and the checksum of each file of its report by name."""
+    """The digest of a complete sweep, and the checksums of its report's files, keyed by name."""
 
     kind: ClassVar[str] = "standing"
 
@@ -74,7 +74,7 @@ def is_up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
 
 
 def _digest(folder: SweepFolder) -> str:
-    """Return the digest of inputs, outputs and code. Raises FileNotFoundError if one is missing."""
+    """Return the digest of inputs, outputs and code. Raises FileNotFoundError if a file is missing."""
     sweep, root = Sweep(folder, Manifest.read(folder.manifest)), shipped_root()
     figures = [folder.report / f"{name}.svg" for name in CAPTIONS]
     rules = sorted([root / "Snakefile", *(root / "workflows").rglob("*.*")])

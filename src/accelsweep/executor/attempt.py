@@ -53,7 +53,7 @@ def _job_log() -> str | None:
 
 
 def rank_environment(spec: RunSpec, lease: Lease, version: CodeVersion | None) -> dict[str, str]:
-    """Return an attempt's variables for all ranks, in addition to this process's own; the setting's `env` wins."""
+    """Return the variables that an attempt adds for all ranks; the setting's `env` takes precedence."""
     versioned = {} if version is None else version.environment
     return {**lease.environment, **rendezvous(spec), **versioned, **spec.config.env}
 
@@ -217,7 +217,7 @@ class AttemptRunner:
 def standalone_spec(
     folder: SweepFolder, setting: str, attempt: Path, command: str, substitute: str | None = None, extra_steps: int = 0
 ) -> RunSpec:
-    """Return the spec of a setting's first repeat, to run outside the sweep with its files in `attempt`.
+    """Return the spec for running a setting's first repeat outside the sweep, with its files in `attempt`.
 
     Raises InputError, naming the `command`, if no block holds the setting or the setting uses several nodes, and
     DamagedFile under the same conditions as `block_of`.

@@ -54,7 +54,7 @@ class Conclusion:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """One rank's ending as a possible explanation of the run's; the candidate with the smallest `order` is chosen."""
+    """How one rank ended, as a possible explanation of how the run ended; the smallest `order` wins."""
 
     order: float
     rank: int
@@ -62,7 +62,7 @@ class _Candidate:
 
 
 def conclude(spec: RunSpec, ending: Ending, results: Mapping[int, RankResult], limits: Limits) -> Conclusion | None:
-    """Return the conclusion on a run, also based on its log; None if it was interrupted before all ranks reported.
+    """Return the conclusion on a run, taking its log into account; None if interrupted before all ranks reported.
 
     `results` holds the readable results of the ranks in `ending.reported`.
     """
@@ -162,8 +162,8 @@ def _quoted(tail: str) -> str:
 def memory_failure(job_logs: Sequence[str | None]) -> MemoryLine | None:
     """Return the scheduler's out-of-memory line in the logs of the jobs that a run brought down; None if there is none.
 
-    One line about a whole job is enough. A line about single processes may concern another run's processes, so there
-    must be several jobs, and each must have such a line.
+    One line about a whole job is enough. A line about individual processes may concern another run, so several jobs are
+    required, each of which must contain such a line.
     """
     lines_by_job = [
         memory_lines(tail_lines(Path(log), max_bytes=_JOB_LOG_BYTES) if log else ()) for log in dict.fromkeys(job_logs)

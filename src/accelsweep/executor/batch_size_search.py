@@ -29,10 +29,10 @@ from accelsweep.run_config import SettingConfig
 from accelsweep.worker.run_spec import RunSpec
 
 _TRIAL_STEPS = {"warmup_steps": 2, "min_steps": 1, "max_steps": 1, "min_seconds": 0.0}
-"""Three steps: the optimiser's state exists from the first update on."""
+"""Three steps in total, because the optimiser's state only exists after the first update."""
 
 _FITS = (Outcome.measured, Outcome.diverged)
-"""A NaN loss takes as much memory as any other."""
+"""Diverged trials count as well: a NaN loss uses as much memory as any other."""
 
 _MEMORY_DOUBTS = ("foreign_process", "swap")
 
@@ -79,8 +79,8 @@ class Bracket(NamedTuple):
 def find_largest(fits: Callable[[int], bool], first: int, maximum: int, resolution: float) -> Bracket:
     """Return the bracket of the largest batch size from 1 to `maximum`, trying each size at most once.
 
-    Starting at `first`, double the batch size while it fits, or else halve it until it fits. Then bisect until the
-    bracket is no wider than one sample or `resolution` times the size that fits.
+    Starting at `first`, double the batch size while it fits, or halve it until it fits. Then bisect until the bracket
+    is no wider than one sample or `resolution` times the size that fits.
     """
     low, high = 0, None
     batch = min(first, maximum)
@@ -115,7 +115,7 @@ class SearchResult(NamedTuple):
 
 
 class BatchSizeSearch:
-    """One search. The run's log gets a line for each trial, and the output of a trial that ended the search."""
+    """One search. The run's log receives a line for each trial, and the output of a trial that ended the search."""
 
     def __init__(
         self, spec: RunSpec, limits: Limits, run_ranks: Callable[[RunSpec, Limits], Ending], say: Callable[[str], None]
@@ -215,7 +215,7 @@ class BatchSizeSearch:
         )
 
     def _result(self, result: LargestBatch) -> RankResult:
-        """Return rank 0's result at the largest batch, with only the search's metrics and memory, without rates."""
+        """Return rank 0's result at the largest batch, reduced to the search's metrics and memory (no rates)."""
         first = self._best[0]
         memory = {name: first.metrics[name] for name in MEMORY_METRICS if name in first.metrics}
         return replace(

@@ -136,7 +136,7 @@ class _BlockExecutor:
         self._say(f"block {self._block}: {len(self._wanted)} runs wanted, {len(pending)} to measure")
         if pending:
             linux.adopt_orphans()
-            started = time.monotonic()  # only now, so that one run is measured however short the limit
+            started = time.monotonic()  # started only now, so that one run is measured however short the limit is
             for run in pending:
                 if (why := self._why_stop(started)) is not None:
                     return why
@@ -223,7 +223,7 @@ def main(launcher: Launcher | None = None) -> int:
             lambda: print(f"{len(prepare(planned_sweep(arguments.prepare)))} data modules are ready")  # noqa: T201 - the result
         )
     when = time.strftime("%Y-%m-%d %H:%M:%S")
-    print(f"# {when}, process {os.getpid()} on {socket.gethostname()}", flush=True)  # noqa: T201 - the log also has those of earlier commands
+    print(f"# {when}, process {os.getpid()} on {socket.gethostname()}", flush=True)  # noqa: T201 - the log also has earlier commands' output
     launcher = launcher or Launcher()
     return exit_code_of(
         lambda: execute_block(arguments.block_file, launcher, cancel_old=arguments.cancel_old), report=say

@@ -27,7 +27,7 @@ _KILL_AFTER_SECONDS = 60.0
 def block_lock(
     folder: SweepFolder, block: str, pause: Pause, say: Callable[[str], None], *, cancel_old: bool = False
 ) -> Iterator[HeldLock]:
-    """Hold the lock on `block` inside the with-block; wait for a live holder, or with `cancel_old` end it.
+    """Hold the lock on `block` inside the with-block; wait for a live holder, or end it if `cancel_old` is set.
 
     Raises Interrupted if `pause(seconds)` returns True, AccelsweepError if a holder on another host cannot be ended.
     """
@@ -55,7 +55,7 @@ def end_holder(
     *,
     kill_after_seconds: float = _KILL_AFTER_SECONDS,
 ) -> None:
-    """End a lock's holder on this host: signal `first`, SIGKILL after `kill_after_seconds`; return once it is gone."""
+    """End a lock's holder on this host: send `first`, SIGKILL after `kill_after_seconds`; return once it is gone."""
     for number, timeout in ((first, kill_after_seconds), (signal.SIGKILL, _KILL_AFTER_SECONDS)):
         if not owner_is_alive(hold):
             return
@@ -84,7 +84,7 @@ def _send_signal(holder: LockOwner, number: signal.Signals, say: Callable[[str],
         raise AccelsweepError(_on_other_host(holder))
     say(f"sending {number.name} to process {holder.pid}, which works on block {holder.block} (--cancel-old)")
     with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(holder.pid).send_signal(number)  # psutil refuses if the process ID was reused
+        psutil.Process(holder.pid).send_signal(number)  # psutil raises if the process ID was reused
 
 
 def _on_other_host(hold: LockOwner) -> str:

@@ -31,12 +31,12 @@ class CodeVersion:
 
     @property
     def needs_spawn(self) -> bool:
-        """Whether forking is ruled out: the version has its own interpreter, or a package of it is already imported."""
+        """Whether forking is ruled out: the version has its own interpreter, or one of its packages was imported."""
         return self.python is not None or any(package in sys.modules for package in self.tree.packages)
 
     @cached_property
     def environment(self) -> dict[str, str]:
-        """The variables that make a run import from this tree, forked or spawned (read by `worker.rank_setup`)."""
+        """The variables that make a forked or spawned run import from this tree (read by `worker.rank_setup`)."""
         if self.path.tree is None:
             return {}
         folders = [str(folder) for folder in self.path.folders]
@@ -60,7 +60,7 @@ class CodeVersions:
         self._cache: dict[str, CodeVersion] = {}
 
     def get(self, config: SettingConfig) -> CodeVersion | None:
-        """Return the version that a config names; None if it names none, or if that version's tree does not exist."""
+        """Return the version that a config names; None if there is no such version or its tree does not exist."""
         name = config.version_id
         if name is None:
             return None
@@ -69,7 +69,7 @@ class CodeVersions:
         return self._cache.get(name)
 
     def require(self, config: SettingConfig) -> CodeVersion | None:
-        """Return the version that a config names, or None. Raises AccelsweepError if that version has no tree."""
+        """Return the version that a config names, if any. Raises AccelsweepError if that version has no tree."""
         version, name = self.get(config), config.version_id
         if version is None and name is not None:
             raise AccelsweepError(

@@ -30,7 +30,7 @@ class NotEnoughDevices(AccelsweepError):
 
 @dataclass(frozen=True)
 class Lease:
-    """Leased devices by name (empty if devices of this kind are not leased individually), and the lock descriptors."""
+    """Leased devices, keyed by name (empty if this device kind is not leased individually), and lock descriptors."""
 
     accelerator: str
     names: tuple[str, ...]
@@ -53,7 +53,7 @@ def leased(
     """Hold the machine and the devices that `config` requests inside the with-block.
 
     `holder` is shown to other processes that wait; `say` receives the reason for waiting, once. `models` restricts the
-    device models; empty for any. Raises NotEnoughDevices, and Interrupted if `pause` returns True.
+    device models (empty means any). Raises NotEnoughDevices, and Interrupted if `pause` returns True.
     """
     candidates = _candidates(config.accelerator, config.devices, models)
     waiting = False
@@ -69,7 +69,7 @@ def leased(
 
 
 def _candidates(accelerator: str, count: int, models: Sequence[str]) -> Mapping[str, str] | None:
-    """Return the identities of the candidate devices by name; None if this kind is not leased individually."""
+    """Return the candidate devices' identities, keyed by name; None if this kind is not leased individually."""
     gpus = kinds.kind_of(accelerator).gpus()
     if gpus is None:
         return None

@@ -38,7 +38,7 @@ ProcessState = dict[str, str]
 
 
 def process_state() -> ProcessState:
-    """Return the state that a fork inherits and that libraries may have read at import, by readable name."""
+    """Return the state that a fork inherits and that libraries may have read at import, keyed by readable name."""
     variables = {
         f"variable {name}": value for name, value in os.environ.items() if not _IGNORED_VARIABLES.fullmatch(name)
     }
@@ -63,7 +63,7 @@ def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]
 def run_in_fork_server(arguments: Sequence[str]) -> int | None:
     """Have the fork server run `python -m accelsweep.executor ARGUMENTS`; return the exit code.
 
-    None if there is no fork server or it refuses; the caller must then act as the executor.
+    Returns None if there is no fork server or it declines; the caller must then act as the executor.
     """
     name = os.environ.get(FORK_SERVER_VARIABLE)
     if not name or sys.platform != "linux":

@@ -66,7 +66,7 @@ def _serve(
             listener.close()
             request["environment"] |= set_by_imports
             _be_executor(connection, streams, request)
-    except (OSError, ValueError, KeyError):  # the client died or sent an invalid request: it gets no reply
+    except (OSError, ValueError, KeyError):  # the client died or sent an invalid request: no reply is sent
         traceback.print_exc()
     finally:
         for stream in streams:
@@ -97,7 +97,7 @@ def _be_executor(connection: socket.socket, streams: list[int], request: dict[st
 
 
 def _hang_up_with(connection: socket.socket) -> None:
-    """Have SIGHUP sent to this process when the client dies: it sends nothing more, so any input means its end."""
+    """Arrange for SIGHUP when the client dies. The client sends nothing more, so any input means that it is gone."""
     fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(connection, fcntl.F_SETSIG, signal.SIGHUP)
     fcntl.fcntl(connection, fcntl.F_SETFL, fcntl.fcntl(connection, fcntl.F_GETFL) | os.O_ASYNC)

@@ -78,7 +78,7 @@ class Signals:
     @staticmethod
     @contextlib.contextmanager
     def blocked() -> Iterator[None]:
-        """Block the stop signals: a child must not be forked while one is about to be handled."""
+        """Block the stop signals, so that no child is forked while one is about to be handled."""
         previous = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             yield
@@ -87,7 +87,7 @@ class Signals:
 
     @staticmethod
     def reset_in_child() -> None:
-        """Restore the default handlers in a forked child, and unblock what was blocked at the fork."""
+        """Restore the default handlers in a forked child, and unblock the signals that were blocked at the fork."""
         signal.set_wakeup_fd(-1)
         for number in (*STOP_SIGNALS, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
@@ -142,5 +142,5 @@ def send_descriptors(connection: socket.socket, descriptors: Sequence[int] = _ST
 
 
 def receive_descriptors(connection: socket.socket) -> list[int]:
-    """Return the descriptors that the peer sent, three at most; empty if the peer is gone."""
+    """Return the descriptors that the peer sent, at most three; empty if the peer is gone."""
     return socket.recv_fds(connection, 1, len(_STDIO))[1]

@@ -1,8 +1,8 @@
-"""Start the processes of a run's ranks, signal them and reap them: forked with torch loaded, or fresh interpreters.
+"""Start, signal and reap the processes of a run's ranks, forked with torch loaded or spawned as fresh interpreters.
 
-All ranks of a run form one process group, die with the executor, write to the run's log, and get the environment
-variables of torchrun. Forking is safe because the parent never imports user code, runs no torch operation, never
-touches CUDA, and has no threads after a trial fork (NumPy's and SciPy's OpenBLAS threads end at the first one).
+All ranks of a run form one process group, die with the executor, write to the run's log, and receive torchrun's
+environment variables. Forking is safe because the parent never imports user code, runs no torch operation, never
+touches CUDA, and has no threads left after a trial fork (the first fork ends NumPy's and SciPy's OpenBLAS threads).
 Otherwise ranks are spawned.
 """
 
@@ -41,7 +41,7 @@ SPAWN_COMMAND = (sys.executable, "-P", "-m", "accelsweep.worker.main")
 
 
 class UnsafeFork(Exception):
-    """A forked run could hang or find CUDA broken; the message gives the reason."""
+    """A forked run could hang or find CUDA broken; the message states the reason."""
 
 
 def run_rank(spec: RunSpec) -> None:
@@ -91,10 +91,10 @@ class Ranks(Protocol):
     """The processes of a run's ranks, on one node or several."""
 
     exit_codes: dict[int, int | None]
-    """The exit code of each ended rank, negative for the signal that ended it, None if the rank was lost."""
+    """The exit code of each rank that has ended: negative if a signal ended it, None if the rank was lost."""
 
     lost: dict[int, str]
-    """Where each lost rank was."""
+    """Where each lost rank was running."""
 
     oom_kills: int
     """The number of out-of-memory kills on other nodes."""
@@ -110,7 +110,7 @@ class Ranks(Protocol):
         """Send SIGTERM or SIGKILL to all remaining ranks."""
 
     def dump_stacks(self, log: RunLog, wait: Callable[[float], None]) -> bool:
-        """Write the stacks of all remaining ranks to `log`; return whether any rank got the request. `wait` sleeps."""
+        """Write the stacks of all remaining ranks to `log`; return whether any rank was notified. `wait` sleeps."""
 
 
 @dataclass
@@ -141,7 +141,7 @@ class LocalRanks:
                 self.exit_codes[rank] = os.waitstatus_to_exitcode(status)
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal the process group. Its ID cannot be reused while one of its processes is not reaped."""
+        """Signal the process group. Its ID cannot be reused until all of its processes have been reaped."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.processes[0], number)
 
@@ -169,7 +169,7 @@ class Launch:
 class Launcher:
     """Starts ranks: a fork calls `entry`, a fresh interpreter runs `spawn_command`.
 
-    `safe` is whether this process may fork ranks; None until it has prepared for that.
+    `safe` states whether this process may fork ranks; None until it has prepared to fork.
     """
 
     entry: RankEntry = run_rank
@@ -180,7 +180,7 @@ class Launcher:
     def method_for(self, config: SettingConfig, say: Callable[[str], None]) -> LaunchMethod:
         """Return how to start a setting's ranks; `say` receives the reason if a fork was wanted but is not safe."""
         if config.launcher == "spawn" or config.env:
-            return "spawn"  # variables such as OMP_NUM_THREADS are read at import: too late in a fork
+            return "spawn"  # variables such as OMP_NUM_THREADS are read at import: a fork is too late
         if self.safe is None:
             try:
                 prepare_to_fork(self.preload)

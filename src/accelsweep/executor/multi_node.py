@@ -1,4 +1,4 @@
-"""A run on several nodes, from the view of its executor on the first node: one `srun` with a node agent on every node.
+"""A run on several nodes, as seen by its executor on the first node: one `srun` with a node agent on every node.
 
 Node agents write how their ranks ended to the attempt's folder on the shared file system. If a node goes silent, srun
 ends the other nodes, and the silent node's ranks count as lost.
@@ -118,7 +118,7 @@ class RemoteRanks:
             self.lost[rank] = f"node {node} {where} {what}; srun ended with exit code {self.srun.returncode}"
 
     def signal(self, number: signal.Signals) -> None:
-        """Stop the ranks by SIGUSR1, which srun forwards; for SIGKILL, make srun kill its step (SIGTERM), then srun."""
+        """Stop ranks with SIGUSR1, which srun forwards; for SIGKILL, make srun kill its step (SIGTERM), then srun."""
         with contextlib.suppress(ProcessLookupError):
             if number is not signal.SIGKILL:
                 self.srun.send_signal(signal.SIGUSR1)

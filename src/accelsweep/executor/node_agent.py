@@ -1,4 +1,4 @@
-"""`python -m accelsweep.executor.node_agent SPEC`: runs one node's ranks of a run on several nodes, started by srun.
+"""`python -m accelsweep.executor.node_agent SPEC`: started by srun to run one node's ranks of a multi-node run.
 
 It leases the node's devices and starts the ranks as an executor does, forwards requests to stop, and writes how each
 rank ended to a file in the attempt's folder (`multi_node.NodeReport`).
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run_node(spec: RunSpec) -> None:
-    """Run this node's ranks of `spec`. Slurm's variables provide the node's number, ours the rendezvous."""
+    """Run this node's ranks of `spec`. Slurm's variables provide the node's number; ours provide the rendezvous."""
     node, signals = node_number(), Signals()
     local_size = int(os.environ["LOCAL_WORLD_SIZE"])
     ranks = range(node * local_size, (node + 1) * local_size)

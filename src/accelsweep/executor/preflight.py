@@ -14,11 +14,11 @@ from accelsweep.records.layout import SWEEPS_FOLDER
 from accelsweep.records.not_run_reasons import StopReason
 
 MAX_TMPDIR_LENGTH = 70
-"""A socket's path has 107 characters at most; multiprocessing and torch add up to 36."""
+"""A socket's path is limited to 107 characters; multiprocessing and torch append up to 36."""
 
 
 class DiskFull(AccelsweepError):
-    """The sweep's file system has less room than `limits` reserve."""
+    """The sweep's file system has less free space than `limits` reserve."""
 
 
 def check_disk_space(folder: Path, limits: Limits) -> None:
@@ -51,7 +51,7 @@ def tmpdir_too_long(folder: str) -> str:
 
 
 def disk_error_message(error: OSError, folder: Path) -> str | None:
-    """Return the message for the user if the disk refused to read or write; None for any other error."""
+    """Return the message for the user if the disk failed to read or write; None for any other error."""
     if error.errno not in DISK_ERRORS:
         return None
     return StopReason.disk_refused.format(where=error.filename or folder, error=error.strerror)

@@ -1,7 +1,7 @@
 """Prepare the data before the first run: call each data module's `prepare_data` once, on a machine with a network.
 
 Snakemake's main process does this before it starts jobs, since compute nodes may be offline. A data module that fails
-here does not stop the sweep: its own runs will report the failure.
+at this point does not stop the sweep, because its own runs will report the failure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GENERATED_DATA = frozenset(
     | {f"accelsweep.workloads.datasets.{name}" for name in ("Mnist", "Cifar10")}
     | {f"accelsweep.workloads.datasets.Random{kind}" for kind in ("Images", "Text", "Tokens", "Vectors")}
 )
-"""Our own data modules without `prepare_data`, which do not require importing torch. Features add their own."""
+"""Our own data modules that lack `prepare_data`, so that torch need not be imported. Features add their own."""
 
 
 def prepare(folder: SweepFolder) -> list[str]:
@@ -56,7 +56,7 @@ def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, SettingC
 
 
 def _module_key(config: SettingConfig) -> Any:
-    """Return the part of a user's module that may affect preparation: its class, or all if it provides the data."""
+    """Return the part of a user's module that may affect preparation: its class, or all if it also provides data."""
     if config.model_target.startswith("accelsweep."):
         return None
     return config.model if config.data_from_module else config.model_target

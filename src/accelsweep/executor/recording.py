@@ -52,9 +52,9 @@ def read_results(spec: RunSpec, ranks: Iterable[int]) -> dict[int, RankResult]:
 def results_after_window(
     spec: RunSpec, results: Mapping[int, RankResult], conclusion: Conclusion
 ) -> dict[int, RankResult] | None:
-    """Return the results, as measured, of a run that failed after all ranks had closed their windows; None for others.
+    """Return a run's results, marked as measured, if it failed after all ranks had closed their windows; else None.
 
-    Metrics of later phases get the failure as their reason, with its location in the user's code. Divergence is a
+    Metrics of later phases state the failure as their reason, with its location in the user's code. Divergence is a
     result, not a failure.
     """
     if conclusion.outcome in (Outcome.measured, Outcome.diverged):
@@ -94,7 +94,7 @@ def write_record(
     doubts: Iterable[Doubt] = (),
     largest_batch: LargestBatch | None = None,
 ) -> None:
-    """Write the record of an attempt and make it the run's: metrics of rank 0, doubts of all ranks, and `doubts`.
+    """Write an attempt's record (rank 0's metrics, and all ranks' doubts plus `doubts`) and make it the run's record.
 
     `config` is the setting's config as stored in its block. `largest_batch` is the result of a search for the largest
     batch.
@@ -181,7 +181,7 @@ def merge_steps(spec: RunSpec, target: Path) -> bool:
 def _write_parquet(ranks: Sequence[Mapping[str, Any]], target: Path) -> None:
     """Write `steps.parquet` from the output of `worker.main.write_steps` on each rank.
 
-    `phase` is `warmup` or `window`, `train_loss` is null if a step returned no loss.
+    `phase` is `warmup` or `window`; `train_loss` is null if a step returned no loss.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -1,8 +1,8 @@
-"""Decides which results are reusable: the record is intact, final, and was measured under the current conditions.
+"""Decides which results are reusable: those whose record is intact, final, and measured under the current conditions.
 
 Conditions are compared by fingerprint: hardware, software, digests of the user's sources, targets of symbolic links. On
-a cluster the driver cannot see the nodes' hardware, but it reads the same sources and links. A block is reopened if its
-sources or links changed, and its executor on the node compares everything.
+a cluster the driver cannot inspect the nodes' hardware, but it reads the same sources and links. A block is reopened if
+its sources or links changed, and its executor on the node compares everything.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from accelsweep.run_config import SettingConfig
 
 
 class CurrentConditions:
-    """The current conditions of a measurement. Fingerprints are cached until `read_fingerprint` renews them.
+    """The current conditions of a measurement. Fingerprints are cached until `read_fingerprint` refreshes them.
 
     The user's packages are looked up in the working folder first, or, if a config names a version, in that version's
     tree.
@@ -51,7 +51,7 @@ class CurrentConditions:
         self._cache: dict[str, Fingerprint] = {}
 
     def fingerprint(self, config: SettingConfig) -> Fingerprint:
-        """Return a setting's current fingerprint: its accelerator's hardware, its own packages' sources."""
+        """Return a setting's current fingerprint: its accelerator's hardware and its own packages' sources."""
         cached = self._cache.get(_cache_key(config))
         if cached is None:
             return self.read_fingerprint(config)
@@ -102,7 +102,7 @@ class CurrentConditions:
             return frozenset(entry.name for entry in entries if entry.is_symlink())
 
     def _links(self, config: SettingConfig) -> dict[str, str]:
-        """Return the real path of each path in a config that contains a symbolic link, by dotted key."""
+        """Return the real path of each path in a config that contains a symbolic link, keyed by dotted key."""
         links = {}
         for key, text in _path_values(config.raw):
             if "/" in text or text in self._links_in_home:
@@ -116,7 +116,7 @@ class CurrentConditions:
 def is_final(record: Record, since: str | None) -> bool:
     """Return whether the command that began at `since` skips the run: it is settled, or failed in this command.
 
-    One command may start several Snakemakes, and several executors for a block.
+    One command may start several Snakemake processes, and several executors for a block.
     """
     return record.outcome.settled or (since is not None and record.started_at >= since)
 
@@ -132,7 +132,7 @@ def _cache_key(config: SettingConfig) -> str:
 
 
 def _path_values(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the dotted key and the text of each value below `value` that may name a file."""
+    """Yield the dotted key and the text of each value under `value` that may name a file."""
     if isinstance(value, str):
         if value and not key.endswith("_target_") and "\0" not in value and "://" not in value:
             yield key, value
@@ -145,7 +145,7 @@ def _path_values(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def difference(then: Fingerprint, now: Fingerprint) -> str:
-    """Return a description of the entries in which two fingerprints differ, with both values."""
+    """Describe the entries in which two fingerprints differ, with both values."""
     changed = []
     for part in ("hardware", "software", "sources", "links"):
         old, new = getattr(then, part), getattr(now, part)
@@ -185,10 +185,10 @@ class Audit:
 
 
 def audit(folder: SweepFolder, *, check_conditions: bool = False) -> Audit:
-    """Check every wanted run of the sweep, reopen blocks whose done file is outdated, set damaged files aside.
+    """Check every wanted run of the sweep, reopen blocks whose done file is outdated, and set damaged files aside.
 
-    With `check_conditions`, a block is also reopened if its records were measured under other conditions, as far as
-    this machine can tell. Damaged files are reported but left in place if a live executor is working on their block.
+    If `check_conditions` is set, a block is also reopened if its records were measured under other conditions, as far
+    as this machine can tell. Damaged files are reported but left in place if a live executor is working on their block.
     Raises DamagedFile for a damaged manifest.
     """
     try:
@@ -246,7 +246,7 @@ class _BlockAudit:
         return RunState(run, record.outcome, record.reason)
 
     def done_is_outdated(self, current: CurrentConditions | None, since: str | None) -> bool:
-        """Return whether there is a done file that is outdated for the command that began at `since`."""
+        """Return whether a done file exists but is outdated for the command that began at `since`."""
         try:
             done = Done.read(self._folder.done(self._name))
         except FileNotFoundError:

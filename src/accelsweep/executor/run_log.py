@@ -21,7 +21,7 @@ _CHUNKS_PER_READ = 16
 """A pipe's capacity (1 MiB), so that a run that never stops printing cannot block the executor."""
 
 STACKS_HEADING = "accelsweep: stacks of"
-"""The start of our line above a process's stack trace. The run's own output ends before the first such line."""
+"""The prefix of our line above a process's stack trace. The run's own output ends before the first such line."""
 
 MAX_STACKS_BYTES = 1_000_000
 """How far from the end of the log to search for the first stack trace, even with many ranks."""
@@ -37,7 +37,7 @@ _LIGHTNING_BANNER = (
     "All distributed processes registered.",
     "----------",
 )
-"""The starts of lines that Lightning prints in every run."""
+"""Prefixes of lines that Lightning prints in every run."""
 
 _ADVICE = re.compile(
     r"\S*/(site|dist)-packages/lightning/\S+\.py:\d+: |\S+\.py:\d+: (Future|(Pending)?Deprecation)Warning: "
@@ -52,9 +52,9 @@ _FATAL = "Fatal Python error:"
 class RunLog:
     """The log at `path`, fed through a pipe.
 
-    The log keeps as much of the start of the output as of its end, `limit_bytes` in total. Lines are written whole
-    (those longer than a chunk of 64 KiB are cut), with secrets in URLs masked. Ranks write to `write_end`; the executor
-    calls `pump` when `read_end` is readable.
+    The log keeps equal amounts of the output's start and end, `limit_bytes` in total. Lines are written whole (those
+    longer than a chunk of 64 KiB are cut), with secrets in URLs masked. Ranks write to `write_end`; the executor calls
+    `pump` when `read_end` is readable.
     """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
@@ -96,7 +96,7 @@ class RunLog:
             self.write_end = -1
 
     def descriptors(self) -> list[int]:
-        """Return the descriptors to poll: the read end, until every writer has closed its own."""
+        """Return the descriptors to poll: the read end, until all writers have closed their ends."""
         return [] if self.eof else [self.read_end]
 
     def pump(self) -> None:

@@ -71,10 +71,10 @@ class Watchdog:
 class Ending:
     """How a run's processes ended.
 
-    `exit_codes` are by rank, negative for a signal, None for a rank that was lost with its node; `lost` states where it
-    was. `reported` holds the ranks whose results were on disk before we sent any signal; later results describe our
-    signal. `signalled` holds the ranks that were alive at that time, `stalled` those without a step for too long.
-    `stacks` means that the ranks' stacks are in the log.
+    `exit_codes` is keyed by rank: negative for a signal, None for a rank that was lost with its node; `lost` states
+    where that rank was running. `reported` holds the ranks whose results were on disk before we sent any signal; later
+    results describe our signal. `signalled` holds the ranks that were alive at that time, `stalled` those that had not
+    finished a step for too long. `stacks` means that the ranks' stacks are in the log.
     """
 
     exit_codes: tuple[int | None, ...]
@@ -113,7 +113,7 @@ class Monitor:
         self._failures: dict[int, bool] = {}
 
     def wait(self, oom_kills_before: int, unrelated: frozenset[int]) -> Ending:
-        """Wait for all ranks, end them if a rule requires it, and kill the processes that they leave behind.
+        """Wait for all ranks, ending them if a rule requires it, and kill the processes that they leave behind.
 
         `unrelated` are children of this process that do not belong to the run.
         """

@@ -76,7 +76,7 @@ class SrunRequest(Frozen):
 
 
 def start_srun(request: SrunRequest, python: Sequence[str], log: int) -> subprocess.Popen[bytes]:
-    """Start srun with the command that starts `python` on a node and output to `log`. It dies with this process."""
+    """Start srun with `python`, the command for Python on a node, and output to `log`. It dies with this process."""
     job = this_job()
     command = None if job is None else job.across_nodes(request.nodes, request.cpus, python)
     if command is None:
@@ -128,8 +128,9 @@ class ProxiedSrun:
     def poll(self) -> int | None:
         """Return srun's exit code; None while srun is running. If the proxy is gone, srun was killed.
 
-        If the proxy was told to stop, the signal is also raised here before the ranks' end is examined: Slurm signals
-        the ranks before a container passes the signal on, and the run would appear to have crashed.
+        If the proxy was told to stop, the signal is also raised in this process before the ranks' exit is examined.
+        Slurm signals the ranks before a container passes the signal on, so the run would otherwise appear to have
+        crashed.
         """
         if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
             reply = receive(self._connection) or {"code": -signal.SIGKILL}

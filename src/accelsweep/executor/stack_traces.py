@@ -65,8 +65,8 @@ def dump_stacks(ranks: Mapping[int, int], log: RunLog, wait: Callable[[float], N
 def print_stacks(ranks: Mapping[int, int]) -> None:
     """Print the stacks of `ranks` (process IDs by rank) and their children to stderr, where the ranks also print.
 
-    For nodes without the run's log: they cannot detect the end of a process's output, so each process gets a fixed
-    time.
+    Used on nodes without the run's log. They cannot detect the end of a process's output, so each process is allowed a
+    fixed time.
     """
 
     def write(text: str) -> None:
@@ -93,7 +93,7 @@ def _dump(ranks: Mapping[int, int], write: Callable[[str], object], wait_for_out
 
 
 def _processes(ranks: Mapping[int, int]) -> Iterator[tuple[str, psutil.Process]]:
-    """Yield the processes that handle the signal, with their names; it would kill any other process."""
+    """Yield the processes that handle the signal, with their names. The signal would kill any other process."""
     for rank, pid in ranks.items():
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)
@@ -126,7 +126,7 @@ def _py_spy_dump(pid: int) -> str:
 
 
 def describe_hang(log: Path, steps: int) -> str:
-    """Return what each rank was doing when its stacks were dumped into `log`; empty if the stacks do not show it.
+    """Describe what each rank was doing when its stacks were dumped into `log`; empty if the stacks do not show it.
 
     `steps` is the number of steps in the window that were finished by then.
     """
@@ -157,7 +157,7 @@ def describe_hang(log: Path, steps: int) -> str:
 
 
 def _main_thread(lines: Sequence[str]) -> list[Frame]:
-    """Return the working thread's calls, outermost first, from `run_rank` or a worker's loop; or the last thread's."""
+    """Return the main thread's calls, outermost first, from `run_rank` or a worker's loop; else the last thread's."""
     threads: list[list[str]] = [[]]
     for line in lines:
         if _THREAD.match(line):
@@ -174,7 +174,7 @@ def _main_thread(lines: Sequence[str]) -> list[Frame]:
 
 
 def _activity(frames: Sequence[Frame], workers: Sequence[Sequence[Frame]], steps: int) -> str:
-    """Return what a rank with this stack was doing, phrased to follow "it was"; empty for an empty stack."""
+    """Describe what a rank with this stack was doing, phrased to follow "it was"; empty for an empty stack."""
     if not frames:
         return ""
     place, innermost = user_location_in(frames), frames[-1]

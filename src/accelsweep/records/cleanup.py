@@ -1,8 +1,8 @@
 """Removes files that killed processes left behind, and sets aside whatever blocks the paths of a sweep's files.
 
 Every file is written under a temporary name and then renamed (`files`, `worker.main`, `report.report_files`); a SIGKILL
-in between leaves the temporary file behind. It is never read, and is removed if its name, owner and type identify it as
-ours, and it is old by the clock of its own file system.
+in between leaves the temporary file behind. Such a file is never read. It is removed if its name, owner and type
+identify it as ours and it is old according to its file system's clock.
 
 Next to a sweep's temporary folder, an owner file names the sweep. The folder is removed once that sweep has no live
 lock.
@@ -28,7 +28,7 @@ from accelsweep.records.layout import ATTEMPTS_FOLDER, REPORTS_FOLDER, RUNS_FOLD
 from accelsweep.temporary_folders import remove_abandoned_folders
 
 STALE_SECONDS = 3600.0
-"""No write takes this long; a younger file may still be written."""
+"""No write takes this long; a newer file may still be in progress."""
 
 NEW_DATABASE = "new.db"
 """The name of a database while it is being created."""
@@ -148,7 +148,7 @@ REPORT_SUFFIXES = frozenset({".html", ".svg", ".csv", ".md"})
 _MAX_SQLITE_PATH_BYTES = 512
 
 _KEPT_METADATA = re.compile(r"^@|\.damaged-")
-"""Snakemake's own folders, for outputs with long names, and files that were set aside before."""
+"""Entries to keep: Snakemake's own folders for outputs with long names, and files already set aside."""
 
 
 def refuse_obstacles(folder: SweepFolder) -> None:
@@ -183,7 +183,7 @@ def set_unexpected_files_aside(folder: SweepFolder) -> list[DamagedFile]:
 def _sweep_files(folder: SweepFolder) -> Iterator[Path]:
     for place, folders, files in os.walk(folder.root):
         names = [name for name in (*folders, *files) if Path(name).suffix in _SUFFIXES]
-        # Runs may write anything below `attempts`.
+        # Runs may write anything under `attempts`.
         folders[:] = [name for name in folders if name not in names and name != ATTEMPTS_FOLDER]
         yield from (Path(place, name) for name in names)
 

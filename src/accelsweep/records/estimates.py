@@ -10,8 +10,9 @@ from accelsweep.json_documents import Frozen
 class Verdict(StrEnum):
     """The conclusion that a ratio's interval supports, given the practical threshold.
 
-    `not yet` means that fewer than 3 blocks have both sides, `disturbed` that other load affected the measurement.
-    `larger` and `smaller` replace `faster` and `slower` if the compared metric is a size (`tasks.SIZE_METRICS`).
+    `not yet` means that fewer than 3 blocks contain both sides; `disturbed` means that other load affected the
+    measurement. `larger` and `smaller` replace `faster` and `slower` if the compared metric is a size
+    (`tasks.SIZE_METRICS`).
     """
 
     faster = "faster"
@@ -28,17 +29,17 @@ class Verdict(StrEnum):
 
 
 MORE = (Verdict.faster, Verdict.larger)
-"""Verdicts for more of the compared metric than the baseline."""
+"""Verdicts for a compared metric above the baseline's."""
 
 
 LESS = (Verdict.slower, Verdict.smaller)
-"""Verdicts for less of the compared metric than the baseline."""
+"""Verdicts for a compared metric below the baseline's."""
 
 
 class Estimate(Frozen):
     """A value with its interval; without an interval, `low` and `high` are None and `reason` explains why.
 
-    `confidence` is the interval's confidence, after any widening for its family.
+    `confidence` is the interval's confidence level, after any widening for its family.
     """
 
     value: float

@@ -29,7 +29,7 @@ from accelsweep.schedulers.select import this_job
 HEARTBEAT_SECONDS = 20.0
 
 STALE_AFTER_SECONDS = 5 * HEARTBEAT_SECONDS
-"""A lock of another host is stale if it has not been touched for this long."""
+"""A lock held on another host is stale if it has not been touched for this long."""
 
 _SAME_START_SECONDS = 5.0  # psutil derives start times from the boot time, which drifts a little with the clock
 
@@ -55,7 +55,7 @@ def driver_started_at(folder: SweepFolder) -> str | None:
 
 
 def is_live(owner: LockOwner, path: Path) -> bool:
-    """Return whether `owner`, read from the lock at `path`, is alive: by process or, on other hosts, by heartbeat."""
+    """Return whether `owner` of the lock at `path` is alive, based on its process or, on other hosts, its heartbeat."""
     if (alive := owner_is_alive(owner)) is not None:
         return alive
     try:
@@ -94,12 +94,12 @@ class HeldLock:
     """A lock that this process has acquired. All methods but `release` raise AccelsweepError once the lock is lost."""
 
     def __init__(self, path: Path, owner: LockOwner) -> None:
-        """Use `acquire`."""
+        """Not to be called directly; use `acquire`."""
         self._path, self._owner = path, owner
         self._last_heartbeat = time.monotonic()
 
     def set_run(self, run: str, since: str) -> None:
-        """Store the run that is being measured, and its start as its record will state it."""
+        """Store the run being measured, and its start time as its record will state it."""
         self._note_run(run, since)
 
     def clear_run(self) -> None:
@@ -141,7 +141,7 @@ class HeldLock:
 def acquire(path: Path, block: str) -> HeldLock | LockOwner:
     """Acquire the lock at `path` on `block` for this process; return the current owner instead if it is alive.
 
-    A requeued Slurm job takes over the lock of its own earlier start, however recent the last heartbeat.
+    A requeued Slurm job takes over the lock from its own earlier start, however recent the last heartbeat is.
     """
     job = this_job()
     owner = LockOwner(
@@ -154,7 +154,7 @@ def acquire(path: Path, block: str) -> HeldLock | LockOwner:
         since=now(),
     )
     with open(lease_folder() / f"claim-{sha256_text(str(path.resolve()))[:16]}", "wb") as file:
-        lock(file)  # for milliseconds
+        lock(file)  # held for milliseconds
         while True:
             current = read_lock(path)
             if current is not None and not _succeeds(owner, current) and is_live(current, path):

@@ -1,7 +1,7 @@
 """Modification times in the future: from a clock that was set back, another machine's clock, or a backup.
 
-Snakemake rejects an output that is older than its input, and stamps every output itself. A file from the future would
-therefore make every command fail until that time, so no step's input keeps such a time.
+Snakemake rejects an output that is older than its input, and stamps every output itself. A file dated in the future
+would therefore make every command fail until that time, so such times are reset on every step's inputs.
 """
 
 from __future__ import annotations

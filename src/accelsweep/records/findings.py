@@ -25,8 +25,8 @@ from accelsweep.significant_digits import percent_of
 class RunPoint(Frozen):
     """One planned run as shown in figures. `rate` (in `Findings.rate_unit`) is None unless the run was measured.
 
-    `ratio` is the rate over the baseline's in the same block, or over the baseline's mean if they share no block, or
-    None.
+    `ratio` is the rate over the baseline's in the same block, or over the baseline's mean if they share no block; it
+    may be None.
     """
 
     run: str
@@ -54,14 +54,14 @@ class StepBottleneck(Frozen):
 class SettingFinding(Frozen):
     """One setting on one kind of machine, named by `hardware` (None if nothing ran).
 
-    A setting that was measured on two kinds of machine has two findings. `rate` is the compared metric, with its unit.
+    A setting measured on two kinds of machine produces two findings. `rate` is the compared metric, with its unit.
     `quality_difference` is its quality minus the baseline's, paired by seed. `memory_share` is its share of the
     machine's or the device's memory, None if the inventory does not state that memory. `again` is the command that
-    measures only this setting, `trainer` the call of Lightning's Trainer, or None. `costs` maps `usd_per_hour`,
+    measures only this setting; `trainer` is the call to Lightning's Trainer, or None. `costs` maps `usd_per_hour`,
     `usd_per_million_samples`, `usd_per_epoch`, `usd_per_result`, `joules_per_sample`, `co2_grams_per_million_samples`
-    to their values; a cost without a price or a reading is absent, never 0. `measured` includes runs that have no rate
-    because they missed their target; `time_to_target` covers the runs that reached it. `effective` holds the settings
-    in effect, None if nothing was measured.
+    to their values; a cost without a price or a reading is omitted, never 0. `measured` includes runs that have no rate
+    because they missed their target; `time_to_target` covers the runs that reached their target. `effective` holds the
+    settings in effect, None if nothing was measured.
     """
 
     setting: str
@@ -97,7 +97,7 @@ class SettingFinding(Frozen):
 
     @property
     def accelerator(self) -> str | None:
-        """The kind of device that was used; None if nothing was measured."""
+        """The device kind that was used; None if nothing was measured."""
         return None if self.effective is None else self.effective.accelerator
 
     @property
@@ -178,7 +178,7 @@ class Recommendation(Frozen):
 
     @property
     def alternatives_title(self) -> str:
-        """The heading of the alternatives; with several kinds of hardware, each has its own."""
+        """The heading of the alternatives; if there are several kinds of hardware, each has its own."""
         by_hardware = any(choice.title == f"On {choice.hardware}" for choice in self.alternatives)
         return "On each kind of hardware" if self.choice is None or by_hardware else "Alternatives"
 
@@ -189,7 +189,7 @@ class Recommendation(Frozen):
 class ScalingPoint(Frozen):
     """A setting compared with itself on the fewest devices: `efficiency` is the speed-up over the ratio of devices.
 
-    It is None if no device was added, because ranks on one processor share its cores.
+    `efficiency` is None if no device was added, because ranks on one processor share its cores.
     """
 
     series: str
@@ -212,7 +212,7 @@ class LawForm(StrEnum):
 
 
 class DeviceCount(Frozen):
-    """A number of devices according to a law, with its interval; None values mean that the law has no such limit."""
+    """A number of devices predicted by a law, with its interval; values are None if the law implies no such limit."""
 
     value: int | None
     low: int | None
@@ -222,10 +222,10 @@ class DeviceCount(Frozen):
 class ScalingLaw(Frozen):
     """Gunther's universal scalability law, fitted to a series: rate(n) = rate(1) n / (1 + s (n - 1) + k n (n - 1)).
 
-    `contention` is s, `coherency` is k, `devices` are the measured numbers of devices. `pays` is the last device that
+    `contention` is s and `coherency` is k; `devices` lists the measured device counts. `pays` is the last device that
     adds at least half of a single device's rate; beyond `peak`, the rate falls. Both are None, with a `reason`, if
-    `form` supports no conclusion. `misfit` is the largest relative distance of a mean rate from the law; `speedups` are
-    the law's speed-ups over the fewest of the `devices`.
+    `form` supports no conclusion. `misfit` is the largest relative deviation of a mean rate from the law; `speedups`
+    are the law's speed-ups relative to the smallest device count.
     """
 
     series: str
@@ -242,7 +242,7 @@ class ScalingLaw(Frozen):
 
 
 class BatchCurve(Frozen):
-    """Settings that differ in batch size only, smallest first: where the rate stops growing, and where memory ends.
+    """Settings that differ only in batch size, smallest first: where the rate stops growing, and where memory runs out.
 
     `knee` is the setting with the smallest batch that reaches 95 % of the series' best rate; `largest_measured` and
     `smallest_out_of_memory` are batch sizes per device. All three are None if the series does not show them.
@@ -257,9 +257,9 @@ class BatchCurve(Frozen):
 
 
 class Origin(Frozen):
-    """The origin of the numbers at a glance; each field may have several values.
+    """Where the numbers come from, at a glance; each field may contain several values.
 
-    `model` and `data` are class names, `commits` abbreviated commits of the user's repository (empty if there is no
+    `model` and `data` are class names; `commits` are abbreviated commits of the user's repository (empty if there is no
     repository). `changed` is whether the repository had local changes, None if unknown. `threads` and `memory_bytes`
     are per machine. `dates` are the first and the last day of the measurements, in UTC.
     """
@@ -277,7 +277,7 @@ class Section(Frozen):
     """A feature's part of the findings (`registry.Section`)."""
 
     compares_nodes: ClassVar[bool] = False
-    """Whether the sweep compares nodes, so that several nodes raise no doubt."""
+    """Whether the sweep compares nodes, in which case several nodes raise no doubt."""
 
     def recommendation(self, manifest: Manifest) -> Recommendation | None:  # noqa: ARG002 - the usual one
         """Return a recommendation that replaces the usual one, or None."""
@@ -296,7 +296,7 @@ class Findings(Document):
     the costs, `cost_gaps` lists the costs that no record of this sweep can provide. `merged` names the sweeps that were
     merged, if any; runs are then named SWEEP/RUN. `looks` are the numbers of blocks at the interim analyses, which
     decided whether to add more; empty for a fixed number of blocks. `sections` maps features to their sections. `laws`
-    holds the laws of the scaling series with enough different numbers of devices.
+    contains the law of each scaling series with enough distinct device counts.
     """
 
     kind: ClassVar[str] = "findings"
@@ -355,7 +355,7 @@ class Findings(Document):
 
 
 class ComparedSetting(Frozen):
-    """A setting that both sweeps have."""
+    """A setting that both sweeps contain."""
 
     setting: str = Field(description="the setting's name in files")
     label: str = Field(description="the setting in words")

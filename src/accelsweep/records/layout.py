@@ -50,7 +50,7 @@ def check_sweep_name(name: str) -> str:
 
 
 def check_file_name(name: str) -> str:
-    """Return the name of a block or run; raise InputError if it could make a path leave its folder.
+    """Return the name of a block or run; raise InputError if it could make a path escape its folder.
 
     Plans may come from untrusted sources.
     """
@@ -75,7 +75,7 @@ class SweepFolder:
     name: str
 
     def __post_init__(self) -> None:
-        """Reject names that could leave the folder."""
+        """Reject names that could escape the folder."""
         check_sweep_name(self.name)
 
     @classmethod
@@ -88,7 +88,7 @@ class SweepFolder:
 
     @classmethod
     def of_block(cls, block_file: Path) -> SweepFolder:
-        """Return the sweep of a block's file; raise InputError if `block_file` is not one."""
+        """Return the sweep of a block's file; raise InputError if `block_file` is not a block's file."""
         path = block_file.absolute()
         with contextlib.suppress(InputError):
             folder = cls.of(path.parent.parent)
@@ -147,11 +147,11 @@ class SweepFolder:
         return sorted(self.root.glob("blocks/*.halt.json"))
 
     def ceilings(self, block: str) -> Path:
-        """The matmul ceilings that the block's runs measured, once for all of them."""
+        """The matmul ceilings, measured once for all of the block's runs."""
         return self.root / "ceilings" / f"{check_file_name(block)}.json"
 
     def run(self, name: str) -> Path:
-        """A run's folder: record.json, steps.parquet, run.log, and earlier ones in `attempts/`."""
+        """A run's folder: record.json, steps.parquet, run.log, and those of earlier attempts in `attempts/`."""
         return self.root / RUNS_FOLDER / check_file_name(name)
 
     def record(self, run: str) -> Path:
@@ -167,7 +167,7 @@ class SweepFolder:
         return set(self.root.glob(f"{RUNS_FOLDER}/*/{ATTEMPTS_FOLDER}/*/{STARTED_FILE}"))
 
     def latest_records(self) -> list[Path]:
-        """The latest record of every run, wanted by the current plan or not."""
+        """The latest record of every run, whether or not the current plan wants it."""
         return sorted(self.root.glob(f"{RUNS_FOLDER}/*/{RECORD_FILE}"))
 
     def steps(self, run: str) -> Path:
@@ -199,7 +199,7 @@ class SweepFolder:
 
     @property
     def published(self) -> Path:
-        """The sweep's copies in MLflow stores, so that no store is queried if nothing changed."""
+        """The list of the sweep's copies in MLflow stores, so that no store is queried if nothing has changed."""
         return self.root / PUBLISHED_FILE
 
     @property
@@ -248,7 +248,7 @@ class SweepFolder:
         return self.root / "logs" / f"{check_file_name(block)}.log"
 
     def driver_file(self, what: str) -> Path:
-        """A file of the driver: `claim` is its lock; features have further files."""
+        """A file of the driver: `claim` is its lock; features use other names."""
         return self.root / f"head.{what}.json"
 
     @property

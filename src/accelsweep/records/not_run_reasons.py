@@ -28,7 +28,7 @@ _NUMBER = re.compile(rf"\b{BLOCK_NAME}\b|[0-9]+")
 class StopReason(StrEnum):
     """Message templates.
 
-    Our own errors have their own messages: a damaged plan, a block that the plan no longer has, a lost lock.
+    Errors that we raise carry their own messages: a damaged plan, a block that is no longer in the plan, a lost lock.
     """
 
     no_room = (
@@ -102,7 +102,7 @@ def not_run_reason_with_remedy(folder: SweepFolder, block: str, remedy: str) -> 
 
 
 def count_not_run_reasons(folder: SweepFolder, manifest: Manifest) -> Mapping[str, int]:
-    """Return the number of wanted runs without a record by reason, except those that merely have not started.
+    """Count the wanted runs without a record, keyed by reason, except those that simply have not started.
 
     Reasons that differ only in numbers count as one, because free space and process IDs differ from block to block.
     """
@@ -128,7 +128,7 @@ def read_halt(folder: SweepFolder, block: str) -> Halt | None:
 
 
 def needs_change(folder: SweepFolder, manifest: Manifest) -> bool:
-    """Return whether runs are missing, and another job for them makes no sense before something is changed."""
+    """Return whether runs are missing, and another job for them is pointless until something is changed."""
     incomplete = [block.name for block in manifest.blocks if not all(folder.record(run).exists() for run in block.runs)]
     halts = [read_halt(folder, block) for block in incomplete]
     return bool(incomplete) and all(halt is not None and halt.retry == "changed" for halt in halts)

@@ -20,7 +20,7 @@ from accelsweep.schedulers.protocol import Resources
 
 
 class Block(Document):
-    """Runs that share one allocation, in the random order in which they are measured. Immutable, named by content.
+    """Runs that share one allocation, in the random order in which they are measured. Immutable; named by digest.
 
     `configs` maps each setting's name to its frozen scientific config, so that a run only needs this file.
     """
@@ -106,7 +106,7 @@ class FoundBatch(Frozen):
 
 
 class PlanPart(Frozen):
-    """A feature's command's part of a plan (`registry.Feature.plan_part`): its options, and how to resume it."""
+    """What a feature's command adds to a plan (`registry.Feature.plan_part`): its options, and how to resume it."""
 
     command: ClassVar[str]
     """The command that resumes the sweep instead of `run`; its sweeps are named COMMAND-NAME by default."""
@@ -139,8 +139,8 @@ class Manifest(Document):
 
     `settings` are in grid order and include unsupported ones; `blocks` are in the order in which they were planned.
     `sources` maps each user package to the digest of its source files at planning. `compared` lists the versions on the
-    version axis, starting with the one that the others are compared with. `profile` is the Snakemake profile as last
-    given, None for `local`. `found_batches` covers all revisions, so that a setting keeps its batch size.
+    version axis, starting with the one to which the others are compared. `profile` is the Snakemake profile as last
+    specified, None for `local`. `found_batches` covers all revisions, so that a setting keeps its batch size.
     `searches_for` is the sweep for which this one searches batch sizes. `parts` maps features to their parts.
     """
 

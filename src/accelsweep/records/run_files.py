@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def read_record(folder: SweepFolder, run: str) -> Record:
     """Return the record of the run named `run`.
 
-    Raises DamagedFile, also for the record of another run or setting; FileNotFoundError if there is none.
+    Raises DamagedFile for a damaged record or one of another run or setting, and FileNotFoundError if there is none.
     """
     return read_record_at(folder.record(run), run)
 
@@ -53,7 +53,7 @@ def readable_records(folder: SweepFolder, runs: Iterable[str]) -> Iterator[Recor
 
 
 def read_record_at(path: Path, run: str) -> Record:
-    """Return the run's record at `path`, possibly of an earlier attempt. Raises what `read_record` raises."""
+    """Return the run's record at `path`, possibly of an earlier attempt. Raises the same errors as `read_record`."""
     return check_record(Record.read(path), path, run)
 
 
@@ -69,8 +69,8 @@ def check_record(record: Record, path: Path, run: str) -> Record:
 def read_steps(steps: Path, record: Path, run: str, columns: list[str] | None = None) -> pa.Table:
     """Return the raw steps at `steps` of the run named `run`, with the given `columns` or all.
 
-    The record at `record` has the steps' checksum; without a record, the steps are not checked. Raises DamagedFile if
-    the record or the table is damaged; FileNotFoundError if there is no table.
+    The record at `record` contains the steps' checksum; without a record, the steps are not checked. Raises DamagedFile
+    if the record or the table is damaged; FileNotFoundError if there is no table.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -104,7 +104,7 @@ _REOPENED = "reopened"
 
 
 class Started(Document):
-    """The marker of an attempt whose end is unknown, with its executor, host and start.
+    """The marker of an attempt whose end is unknown, with its executor, host and start time.
 
     `job_log` is the file in which Slurm reports the end of the executor's job.
     """
@@ -148,7 +148,7 @@ class RunFolder:
         return max((int(path.name) for path in folder.glob("*") if path.name.isdigit()), default=0)
 
     def record(self) -> Record | None:
-        """Return the run's record, or None if there is none. Raises DamagedFile, also for a record of another run."""
+        """Return the run's record, or None if there is none. Raises DamagedFile if it is damaged or another run's."""
         return self._read(self.path / RECORD_FILE)
 
     def _read(self, path: Path) -> Record | None:
@@ -202,7 +202,7 @@ class RunFolder:
         return (self.attempt(number) / STARTED_FILE).exists()
 
     def fatal_attempts(self) -> list[int]:
-        """Return the attempts since the record whose executors died before they could record the end."""
+        """Return the attempts after the recorded one whose executors died before they could record the end."""
         numbers = range(self._recorded() + 1, self.latest() + 1)
         return [number for number in numbers if self.is_open(number)]
 
@@ -215,8 +215,8 @@ class RunFolder:
     def reopen(self) -> bool:
         """Keep the record as an earlier attempt and drop fatal attempts, so that the run is measured again.
 
-        Returns whether there was a record. The attempt is marked first, because marked attempts are never moved up
-        again.
+        Returns whether there was a record. The attempt is first marked as reopened, because marked attempts are never
+        moved up again.
         """
         number = self._recorded()
         self._close_all(self.latest())
@@ -289,7 +289,7 @@ def readable_blocks(folder: SweepFolder, manifest: Manifest) -> Iterator[Block]:
 
 
 def readable_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, SettingConfig]:
-    """Return the settings' configs by name; configs that only damaged blocks hold are missing."""
+    """Return the settings' configs, keyed by name; configs that only damaged blocks contain are omitted."""
     configs: dict[str, SettingConfig] = {}
     runnable = {setting.name for setting in manifest.settings if setting.unsupported is None}
     for block in readable_blocks(folder, manifest):

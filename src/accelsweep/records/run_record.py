@@ -19,11 +19,11 @@ from accelsweep.results import Breakdown, Doubt, Effective, Fingerprint, Outcome
 from accelsweep.run_environment import Checkout, RunEnvironment
 
 SEARCH_CONFIDENCE = 0.95
-"""The confidence of each interval of a batch-size search."""
+"""The confidence level of each interval in a batch-size search."""
 
 
 class Trial(Frozen):
-    """One batch size that was tried. `peak_bytes` is the fullest rank's peak; None if too large or unknown."""
+    """One batch size that was tried. `peak_bytes` is the fullest rank's peak; None if it did not fit or is unknown."""
 
     batch_size: int
     fits: bool
@@ -45,7 +45,7 @@ class LargestBatch(Frozen):
     """The result of a batch-size search. `largest` fits, `too_large` does not; None if `measure.max_batch` fits too.
 
     `headroom` is the share of the free memory that was reserved, which left each rank `limit_bytes` under the tightest
-    `limit`. `rows` counts the training set's rows on all ranks, None if it has no length.
+    `limit`. `rows` is the number of training-set rows across all ranks, None if the training set has no length.
     """
 
     largest: int
@@ -60,7 +60,7 @@ class LargestBatch(Frozen):
 
 
 class NetworkFamily(StrEnum):
-    """A kind of network, named after the modules that do most of the work."""
+    """A network family, named after the modules that do most of the work."""
 
     convolution = "convolutions"
     depthwise = "depthwise convolutions"
@@ -76,7 +76,7 @@ def now() -> str:
 
 
 class Record(Document):
-    """All data of one run.
+    """All data about one run.
 
     `metrics` maps names with unit and scope (`samples_per_second`, `host_pss_bytes`) to values or reasons.
     `environment` holds the state of the machine `before` and `after`. Times are UTC in ISO 8601. `breakdown` is None if
@@ -186,5 +186,5 @@ DOUBT_DESCRIPTIONS = {
 
 
 def doubt_description(doubt: Doubt) -> str:
-    """Return a doubt in a few words; for an unknown code, the code itself with spaces."""
+    """Describe a doubt in a few words; for an unknown code, return the code itself with spaces."""
     return DOUBT_DESCRIPTIONS.get(doubt.code, doubt.code.replace("_", " "))

@@ -25,7 +25,7 @@ _LAST_DOUBTS = 5
 
 
 def steps_done(folder: SweepFolder, run: str) -> int | None:
-    """Return the number of steps that the current attempt at `run` has done; None until it starts counting."""
+    """Return the number of steps that the current attempt at `run` has completed; None until it starts counting."""
     run_folder = RunFolder(folder.run(run), run)
     number = run_folder.latest()
     return read_progress(run_folder.attempt(number) / PROGRESS_FILE) if run_folder.is_open(number) else None
@@ -35,7 +35,7 @@ def progress_signature(folder: SweepFolder, run: str) -> tuple[int, ...]:
     """Return numbers, at least one of which changes whenever the current attempt at `run` makes progress.
 
     They are the attempt's number, its steps in the window and in the current phase, and the size of its log. Step
-    counts that another machine has memory-mapped may not be visible here.
+    counts that another machine has memory-mapped may not be visible on this machine.
     """
     run_folder = RunFolder(folder.run(run), run)
     number = run_folder.latest()
@@ -49,7 +49,7 @@ def progress_signature(folder: SweepFolder, run: str) -> tuple[int, ...]:
 
 
 class LockedBlock(LockOwner):
-    """A block with an executor, or whose executor died without releasing its lock."""
+    """A block whose executor is running, or died without releasing its lock."""
 
     alive: bool = Field(description="whether the executor is alive")
     label: str | None = Field(description="the setting of its run in words")

@@ -1,8 +1,8 @@
-"""Selects the environment variables that Snakemake, a scheduler's commands and its jobs get.
+"""Selects the environment variables to pass to Snakemake, a scheduler's commands and its jobs.
 
 Slurm's commands and Snakemake read options from variables, but our options come from the site file, so such variables
-are left out. A scheduler that copies all variables into a job (`sbatch --export=ALL`) exposes them to its staff, or to
-everybody. Secrets are therefore left out too, unless the site lists them.
+are dropped. A scheduler that copies all variables into a job (`sbatch --export=ALL`) exposes them to its staff, or to
+all users. Secrets are therefore dropped as well, unless the site lists them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CONNECTION = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_
 def without_options(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables except those from which Snakemake and Slurm's commands read options.
 
-    The variables of the current job are left out too, because they would change the size of jobs submitted from it.
+    The variables of the current job are dropped as well, because they would change the size of jobs submitted from it.
     """
     return {name: value for name, value in variables.items() if name in _CONNECTION or not _OPTIONS.fullmatch(name)}
 
@@ -34,7 +34,7 @@ def for_commands(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def for_jobs(variables: Mapping[str, str], listed: Iterable[str] = ()) -> dict[str, str]:
-    """Return the variables that jobs may get; `listed` names the secrets that the site passes on."""
+    """Return the variables that jobs may receive; `listed` names the secrets that the site passes on."""
     secret = set(secrets_in(variables, listed))
     return {name: value for name, value in without_options(variables).items() if name not in secret}
 
@@ -53,7 +53,7 @@ def secrets_in(variables: Mapping[str, str], listed: Iterable[str] = ()) -> list
 
 
 def withheld_variables(variables: Mapping[str, str], listed: Iterable[str]) -> list[str]:
-    """Return sentences about variables that a user may expect Slurm's jobs or sbatch to get, but that are withheld."""
+    """Return notes about withheld variables that a user may expect to be passed to Slurm's jobs or sbatch."""
     notes = []
     if secret := secrets_in(variables, listed):
         notes.append(f"jobs do not get {', '.join(secret)}; if they need one, list it in site.slurm.secrets")

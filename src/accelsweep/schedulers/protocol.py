@@ -19,9 +19,9 @@ from accelsweep.schedulers.job_environment import for_commands
 
 
 class Resources(Frozen):
-    """The needs of a block's allocation. `minutes` is the sum of its runs' time limits plus start-up.
+    """What a block's allocation needs. `minutes` is the sum of its runs' time limits plus start-up.
 
-    `node_kind` is the kind of node if a site has several, `node` the node to which a block is pinned.
+    `node_kind` names the node kind if a site defines several; `node` is the node to which a block is pinned.
     """
 
     nodes: int = 1
@@ -66,9 +66,9 @@ class Remedy(NamedTuple):
 class JobOffer(NamedTuple):
     """Whether a scheduler would accept a job, its message, and the `command` that checks this.
 
-    A refusal has the `keys` of the site's job settings that it concerns, if known. A `temporary` refusal will pass: the
-    scheduler did not answer, or its limit on queued jobs is reached. `nodes` is where an accepted job would start, if
-    the scheduler reports that.
+    A rejection lists the `keys` of the site's job settings that caused it, if known. A `temporary` rejection will pass:
+    the scheduler did not answer, or its limit on queued jobs has been reached. `nodes` is where an accepted job would
+    start, if the scheduler reports that.
     """
 
     accepted: bool
@@ -80,7 +80,7 @@ class JobOffer(NamedTuple):
 
 
 class JobEnd(NamedTuple):
-    """A failed job in Snakemake's log: the scheduler's `refusal`, or its number, state and log.
+    """A failed job in Snakemake's log: the scheduler's `refusal`, or the job's number, state and log.
 
     If a log is named but does not exist, the job never reached a node.
     """
@@ -92,7 +92,7 @@ class JobEnd(NamedTuple):
 
 
 class Engine(Protocol):
-    """A scheduler, for one site. Its commands raise AccelsweepError if it does not answer."""
+    """A scheduler at one site. Its commands raise AccelsweepError if it does not answer."""
 
     @property
     def site(self) -> Site:
@@ -122,7 +122,7 @@ class Engine(Protocol):
         """Return the resources of Snakemake's rule for a block; their names depend only on `needs.nodes`."""
 
     def in_words(self, needs: Resources) -> str:
-        """Return one job's size for a reader."""
+        """Describe one job's size for a reader."""
 
     def command(self, needs: Resources) -> str:
         """Return the command that submits such a job, with its options quoted for a shell."""
@@ -167,13 +167,13 @@ class Engine(Protocol):
         """Return the command that cancels these jobs."""
 
     def keys_for(self, words: str) -> tuple[str, ...]:
-        """Return the keys of the site's job settings that a refusal, or the reason of a waiting job, concerns."""
+        """Return the keys of the site's job settings behind a rejection, or behind the reason why a job waits."""
 
     def queue_limit(self, refusal: str) -> str | None:
-        """Return the limit on queued jobs behind a refusal that passes when another job ends; else None."""
+        """Return the limit on queued jobs behind a rejection that lasts until another job ends; else None."""
 
     def is_unreachable(self, refusal: str) -> bool:
-        """Return whether the scheduler was unreachable, rather than refusing a job."""
+        """Return whether the scheduler was unreachable, rather than rejecting a job."""
 
     def in_queue(self) -> int:
         """Return the number of the user's waiting and running jobs, including those of other programs."""
@@ -182,7 +182,7 @@ class Engine(Protocol):
         """Return whether a job with this reason will never start. May query the user's other jobs."""
 
     def advice(self, reason: str) -> str | None:
-        """Return, in a sentence, what the user can do about this reason; None if the job just waits for its turn."""
+        """Return a sentence about what the user can do about this reason; None if the job is just waiting its turn."""
 
     def job_end(self, paragraph: str, home: Path) -> JobEnd | None:
         """Return how a job submitted from `home` failed, from a paragraph of Snakemake's log."""
@@ -214,10 +214,10 @@ def ask(
     environment: Mapping[str, str] | None = None,
     base: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the output of a scheduler's command; `environment` adds variables, `base` replaces our own.
+    """Return the output of a scheduler's command; `environment` adds variables, and `base` replaces our own.
 
-    Variables that change the behaviour or output of Slurm's commands are left out. Raises AccelsweepError if the
-    command fails, is missing, or does not respond in time.
+    Variables that change the behaviour or output of Slurm's commands are dropped. Raises AccelsweepError if the command
+    fails, is missing, or does not respond in time.
     """
     variables = for_commands(os.environ if base is None else base) | dict(environment or {})
     result = _run(command, timeout_seconds, variables)

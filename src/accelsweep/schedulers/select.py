@@ -23,7 +23,7 @@ def engine_of(site: Site) -> Engine | None:
 
 
 def engine_behind(executor: str) -> Engine | None:
-    """Return the scheduler that Snakemake's `executor` submits to, for no particular site; None if unsupported."""
+    """Return the scheduler that Snakemake's `executor` submits to, independent of any site; None if unsupported."""
     names = ("slurm", *(scheduler.name for scheduler in registry.schedulers()))
     engines = (engine_of(Site(name="any", scheduler=name)) for name in names)
     return next((engine for engine in engines if engine is not None and engine.executor == executor), None)
@@ -55,7 +55,7 @@ class ThisJob(Protocol):
 
 
 def this_job() -> ThisJob | None:
-    """Return the job that this process is in; None outside a job."""
+    """Return the job in which this process runs; None outside a job."""
     jobs = (registry.load(scheduler.job).found() for scheduler in registry.schedulers())
     return SlurmJob.found() or next(filter(None, jobs), None)
 
@@ -73,7 +73,7 @@ class MemoryLine(NamedTuple):
 
 
 def memory_lines(lines: Iterable[str]) -> list[MemoryLine]:
-    """Return the out-of-memory lines that schedulers wrote among these lines."""
+    """Parse the lines in which a scheduler reports running out of memory."""
     found = []
     for line in map(str.strip, lines):
         if scope := out_of_memory_scope(line):

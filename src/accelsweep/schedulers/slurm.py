@@ -1,4 +1,4 @@
-"""Slurm: sbatch options, refusals, the queue, the nodes, how jobs end, and the job of this process."""
+"""Slurm: sbatch options, rejections, the queue, the nodes, how jobs end, and the job of this process."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def keep_restarts() -> None:
 def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
     """Return a block's resources for Snakemake's slurm executor plugin (2.8), which turns them into sbatch options.
 
-    None omits an option; for `mem_mb`, 0 omits it, because Snakemake refuses None there. `runtime` is in minutes,
-    `mem_mb` per node, `gpu` the sum over all nodes (or 0), and `gres` of one node. See also `across_nodes`.
+    None omits an option; for `mem_mb`, 0 omits it, because Snakemake rejects None there. `runtime` is in minutes,
+    `mem_mb` and `gres` are per node, and `gpu` is the total over all nodes (or 0). See also `across_nodes`.
     """
     extra = ["--exclusive" if slurm.exclusive else _ONE_AT_A_TIME]
     if needs.gpus and (slurm.gpu_request == "per_node" or (slurm.gpu_request == "gpus" and needs.nodes > 1)):
-        # Slurm could distribute a sum over several nodes unevenly.
+        # Slurm could distribute a total unevenly over several nodes.
         extra.append(shlex.quote(f"--gpus-per-node={_gpus_of_node(needs)}"))
     extra += [slurm.extra] if slurm.extra else []
     # Last, because the plugin would mistake `rack-c ` in the middle for its own `-c `.
@@ -78,7 +78,7 @@ def before_block(slurm: Slurm) -> str:
 
 
 def in_words(needs: Resources, slurm: Slurm) -> str:
-    """Return one job's size for a reader: `1 node, 8 CPUs, 4 GPUs (h100), 64000 MB, 24 minutes, partition gpu`."""
+    """Describe one job's size for a reader: `1 node, 8 CPUs, 4 GPUs (h100), 64000 MB, 24 minutes, partition gpu`."""
     parts = [needs.node or _count(needs.nodes, "node"), f"{_count(needs.cpus, 'CPU')} per node"]
     if needs.gpus:
         parts.append(_count(needs.gpus, "GPU") + (f" ({needs.gpu_model})" if needs.gpu_model else ""))
@@ -89,7 +89,7 @@ def in_words(needs: Resources, slurm: Slurm) -> str:
 
 
 def partition_of(needs: Resources, slurm: Slurm) -> str | None:
-    """Return the partition of such a job; None for the cluster's default."""
+    """Return the partition of such a job; None means the cluster's default."""
     return slurm.partition if needs.gpus else slurm.cpu_partition or slurm.partition
 
 
@@ -135,7 +135,7 @@ def refuse_unfit_slurm(slurm: Slurm, where: str, file_of: Callable[[str], str]) 
         )
     if not slurm.extra:
         return
-    # The plugin only refuses options that it sets itself at submission.
+    # The plugin rejects options that it sets itself, but only at submission.
     from snakemake_executor_plugin_slurm.validation import get_forbidden_slurm_options
 
     for pattern, what in get_forbidden_slurm_options().items():
@@ -161,7 +161,7 @@ _KEYS_FOR = {
     "generic resources (GRES)": "devices, and site.slurm.gpu_model",
     "GPU allocation": "devices, and site.slurm.gpu_model",
 }
-"""Our config keys by the plugin's names for them."""
+"""Maps the plugin's option names to our config keys."""
 
 _FULL = re.compile(r"\b(?:Assoc|QOS)\w*(?:Max|Grp)Submit\w*")
 """Limits on queued jobs, such as AssocMaxSubmitJobLimit and QOSMaxSubmitJobPerUserLimit."""
@@ -193,18 +193,18 @@ _KEYS = (
 
 
 def queue_limit(words: str) -> str | None:
-    """Return the limit on a user's, account's or QOS's queued jobs that a refusal names; None for other refusals."""
+    """Return the limit on a user's, account's or QOS's queued jobs that a rejection names; else None."""
     match = _FULL.search(words)
     return match[0] if match else None
 
 
 def is_unreachable(words: str) -> bool:
-    """Return whether a message means that Slurm was unreachable, rather than that it refused a job."""
+    """Return whether a message means that Slurm was unreachable, rather than that it rejected a job."""
     return _NO_ANSWER.search(words) is not None
 
 
 def keys_for(words: str) -> tuple[str, ...]:
-    """Return the keys of `Slurm` that a refusal, or the reason of a waiting job, concerns."""
+    """Return the keys of `Slurm` behind a rejection, or behind the reason why a job waits."""
     words = _POLICY.sub("", words).strip(" ;") or words
     return tuple(dict.fromkeys(key for pattern, keys in _KEYS if pattern.search(words) for key in keys))
 
@@ -217,7 +217,7 @@ _ACTIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQU
 
 
 def offer(options: str) -> JobOffer:
-    """Return whether Slurm would accept a job with these sbatch `options`, with its own message."""
+    """Return whether Slurm would accept a job with these sbatch `options`, along with its own message."""
     accepted, output = answered("sbatch", "--test-only", *shlex.split(options), "--wrap=true")
     command = f"sbatch --test-only {options} --wrap=true"
     if accepted:
@@ -233,10 +233,10 @@ def offer(options: str) -> JobOffer:
 
 
 _SINFO_FORMAT = "%N|%P|%a|%T|%E"
-"""sinfo: node, partition, up or down, the node's state, and its reason, which may contain `|`."""
+"""sinfo fields: node, partition, up or down, the node's state, and its reason, which may contain `|`."""
 
 _UNAVAILABLE = ("down", "drain", "fail", "error", "inval", "unknown", "maint", "future", "reboot")
-"""Prefixes of the states in which a node accepts no jobs, see sinfo(1)."""
+"""Prefixes of the states in which a node accepts no jobs (see sinfo(1))."""
 
 _MAX_NAMES = 8
 
@@ -246,18 +246,18 @@ LITTLE_MEMORY_MB = 1024
 
 @dataclass(frozen=True)
 class DefaultMemory:
-    """The default MB per node or per CPU of a job that requests no memory; with neither, the job gets all of it."""
+    """The default MB per node or per CPU for a job that requests no memory; if neither is set, it gets all memory."""
 
     per_node: int | None = None
     per_cpu: int | None = None
 
     def of(self, cpus: int) -> int | None:
-        """Return the MB of a job with this many CPUs on a node; None for all of the node's memory."""
+        """Return the MB allocated to a job with this many CPUs on a node; None means all of the node's memory."""
         return self.per_node if self.per_cpu is None else self.per_cpu * cpus
 
 
 def default_memory(partitions: Iterable[str]) -> dict[str, DefaultMemory]:
-    """Return the defaults of these partitions, or else the cluster's; empty if Slurm does not answer."""
+    """Return the default memory of these partitions, else the cluster's; empty if Slurm does not answer."""
     try:
         cluster = read_default_memory(ask("scontrol", "show", "config"))
         lines = ask("scontrol", "show", "partition", "--oneliner").splitlines()
@@ -269,14 +269,14 @@ def default_memory(partitions: Iterable[str]) -> dict[str, DefaultMemory]:
 
 
 def read_default_memory(output: str) -> DefaultMemory:
-    """Return the default in scontrol's output about a partition or the cluster."""
+    """Parse the default memory from the output of `scontrol show partition` or `scontrol show config`."""
     values = {key: int(number) for key, number in re.findall(r"\bDefMemPer(Node|CPU)\s*=\s*(\d+)", output)}
     return DefaultMemory(values.get("Node"), values.get("CPU"))
 
 
 @dataclass(frozen=True)
 class NodeRow:
-    """A node in one partition, as listed by sinfo; `default` means that it is the default partition."""
+    """A node in one partition, as listed by sinfo; `default` means that the partition is the default one."""
 
     name: str
     partition: str
@@ -288,7 +288,7 @@ class NodeRow:
     @property
     def unavailable(self) -> str | None:
         """Why the node accepts no jobs now; None if it accepts jobs, even if they start later."""
-        if not self.state.startswith(_UNAVAILABLE) and not self.state.endswith("*"):  # `*` does not respond
+        if not self.state.startswith(_UNAVAILABLE) and not self.state.endswith("*"):  # `*`: not responding
             return None
         reason = "" if self.reason in ("none", "(null)", "") else f": {self.reason}"
         return f"{self.state.rstrip('*~#!%$@^-')}{reason}"
@@ -296,7 +296,7 @@ class NodeRow:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The nodes to measure, in Slurm's order, and sentences about omitted nodes."""
+    """The nodes to measure, in Slurm's order, and notes about omitted nodes."""
 
     names: tuple[str, ...]
     left_out: tuple[str, ...] = ()
@@ -327,7 +327,7 @@ def chosen_nodes(asked: str, needs: Resources, slurm: Slurm) -> Chosen:
 
 
 def refuse_unknown_partition(needs: Resources, slurm: Slurm) -> None:
-    """Raise InputError if the partition is down, or if it is unknown, with the nearest known name."""
+    """Raise InputError if the partition is down or unknown; for an unknown one, suggest the closest known name."""
     _in_partition(_node_rows(), partition_of(needs, slurm))
 
 
@@ -348,7 +348,7 @@ def _node_rows() -> list[NodeRow]:
 
 
 def _in_partition(rows: Sequence[NodeRow], partition: str | None) -> list[NodeRow]:
-    """Return the nodes of a partition, or of several separated by commas, each once."""
+    """Return the nodes of a partition, or of a comma-separated list of partitions, each node once."""
     wanted = partition.split(",") if partition is not None else [row.partition for row in rows if row.default]
     known = dict.fromkeys(row.partition for row in rows)
     for name in wanted:
@@ -367,7 +367,7 @@ def _in_partition(rows: Sequence[NodeRow], partition: str | None) -> list[NodeRo
 
 
 def _expanded(asked: str) -> list[str]:
-    """Return the individual names in a list in Slurm's notation."""
+    """Expand a list in Slurm's notation to individual names."""
     try:
         names = ask("scontrol", "show", "hostnames", asked).split()
     except AccelsweepError as error:
@@ -448,13 +448,13 @@ _NEVER = re.compile(
     r"PartitionTimeLimit|BadConstraints|Invalid(Account|QOS)|DependencyNeverSatisfied|(Assoc|QOS)\w*PerJob\w*"
     r"|QOSMin\w+|\w*NotAllowed"
 )
-"""Reasons, see squeue(1), for which a job waits until its request or the cluster's limits are changed."""
+"""Reasons (see squeue(1)) for which a job waits until its request or the cluster's limits are changed."""
 
 _FEW_NODES = "PartitionNodeLimit"
-"""The reason given both if a job requests too many nodes and if nodes are down."""
+"""The reason that Slurm reports both if a job requests too many nodes and if nodes are down."""
 
 _OF_ONE_USER = re.compile(r"QOSMax\w*PerUser\w*|AssocMaxJobsLimit")
-"""Limits on what one user may hold at once: if the user holds nothing, the job exceeds the limit on its own."""
+"""Limits on what one user may hold at a time: if the user holds nothing, the job exceeds the limit on its own."""
 
 _SPENT = re.compile(r"(?:Assoc|QOS)Grp\w*Minutes\w*|QOSUsageThreshold")
 """Limits on the hours that an account or a QOS may use per period."""
@@ -500,7 +500,7 @@ def of_user(states: str = "") -> list[str]:
 
 
 def advice(reason: str) -> str | None:
-    """Return what the user can do about a reason that only others can resolve; None if the job waits for its turn."""
+    """Return what the user can do about a reason that only others can resolve; None if the job is waiting its turn."""
     if _SPENT.fullmatch(reason):
         return (
             f"the hours of the account, or of the QOS, are spent ({reason}): jobs start when the cluster's staff grant "
@@ -534,11 +534,11 @@ class SlurmEngine:
         return self.site.of_kind(needs.node_kind).slurm
 
     def resources(self, needs: Resources) -> dict[str, Value]:
-        """Return the executor plugin's resources; blocks on several nodes have additional ones."""
+        """Return the executor plugin's resources, including additional ones for blocks on several nodes."""
         return {**job_resources(needs, self._settings(needs)), **(across_nodes(needs) if needs.nodes > 1 else {})}
 
     def in_words(self, needs: Resources) -> str:
-        """Return one job's size for a reader."""
+        """Describe one job's size for a reader."""
         return in_words(needs, self._settings(needs))
 
     def command(self, needs: Resources) -> str:
@@ -562,7 +562,7 @@ class SlurmEngine:
         return offer(sbatch_options(needs, self._settings(needs)))
 
     def default_memory_mb(self, needs: Resources) -> int | None:
-        """Return the default of the job's partition, or else the cluster's; for several partitions, the smallest."""
+        """Return the default of the job's partition, else the cluster's; with several partitions, the smallest one."""
         slurm = self._settings(needs)
         partition = partition_of(needs, slurm)
         if partition is None:
@@ -620,7 +620,7 @@ class SlurmEngine:
         return ("scancel", *numbers)
 
     def keys_for(self, words: str) -> tuple[str, ...]:
-        """Return the keys that Slurm's message concerns."""
+        """Return the keys behind Slurm's message."""
         return keys_for(words)
 
     def queue_limit(self, refusal: str) -> str | None:
@@ -636,7 +636,7 @@ class SlurmEngine:
         return len(of_user())
 
     def never_starts(self, reason: str) -> bool:
-        """Return whether a job with this reason will never start, also if it exceeds the user's limit on its own."""
+        """Return whether a job with this reason will never start, including one that alone exceeds the user's limit."""
         return never_starts(reason) or (never_starts_alone(reason) and not of_user(HOLDING))
 
     def advice(self, reason: str) -> str | None:
@@ -694,7 +694,8 @@ class SlurmJob:
         """Return the command that starts `python` on each of `nodes` nodes, with `cpus` CPU cores.
 
         If srun itself starts the container (pyxis), its options are merged with ours, because a nested srun would
-        renumber the nodes. The executor's step has `--overlap`; Slurm refuses this step if it has the option too.
+        renumber the nodes. The executor's step is started with `--overlap`; Slurm rejects this step if it sets that
+        option too.
         """
         own = (f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}")
         step = (*own, "--kill-on-bad-exit=1", "--mpi=none", "--input=none", "--quit-on-interrupt")

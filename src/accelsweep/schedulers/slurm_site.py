@@ -23,10 +23,11 @@ from accelsweep.schedulers.slurm import LITTLE_MEMORY_MB, DefaultMemory, default
 
 @dataclass(frozen=True)
 class DraftedKind:
-    """Nodes of one kind: `called` is their name if not yet used, `listed` the comment's text, `nodes` their number.
+    """Nodes of one kind.
 
-    `gpus` are per node, `gpu_model` is the cluster's name for the GPUs. `words` are lines below the scheduler's key,
-    followed by `comments`.
+    `called` is their name unless already taken, `listed` is the comment's text, and `nodes` is their number. `gpus` is
+    per node; `gpu_model` is the cluster's name for the GPUs. `words` are lines under the scheduler's key, followed by
+    `comments`.
     """
 
     called: str
@@ -41,7 +42,7 @@ class DraftedKind:
 
 
 def site_file(name: str, scheduler: str, source: str, words: Sequence[str], kinds: Sequence[DraftedKind]) -> str:
-    """Return the text of a site file. `words` are lines below the scheduler's key, `source` names the queried tools."""
+    """Return the text of a site file. `words` are lines under the scheduler's key; `source` names the queried tools."""
     lines = [
         f"# A draft from {source}, which works as is: test it with accelsweep doctor site={name}.",
         "# Complete what the cluster does not provide: the vendors' names of processors and GPUs, the scratch folder.",
@@ -142,10 +143,10 @@ def association_lines(associations: Sequence[Association]) -> Iterator[str]:
 
 
 _FORMAT = "%P|%D|%c|%m|%G|%l|%f|%a|%N"
-"""sinfo: partition, nodes, CPUs and MB of a node, generic resources, time limit, features, up or down, names."""
+"""sinfo fields: partition, nodes, CPUs and MB of a node, generic resources, time limit, features, up or down, names."""
 
 _SHORT_MINUTES = 120
-"""A partition with a shorter limit counts as a debugging partition, drafted only if there is no other."""
+"""A partition with a shorter limit counts as a debugging partition, and is drafted only if there is no other."""
 
 _HEAD_MINUTES = 1440
 
@@ -182,7 +183,7 @@ def draft(name: str) -> str:
 
 
 def refusals(partitions: Iterable[str], allowed: Sequence[Association]) -> dict[str, str]:
-    """Return Slurm's messages, by partition, for partitions that refuse a small job of the user's default account."""
+    """Return Slurm's messages, by partition, for partitions that reject a small job of the user's default account."""
     account = next((f"--account={one.account} " for one in allowed if one.default), "")
     messages = {}
     for partition in partitions:
@@ -216,7 +217,7 @@ def _site_file(name: str, found: Sequence[Nodes], allowed: Sequence[Association]
 def _kinds(found: Sequence[Nodes], refused: Mapping[str, str]) -> list[tuple[Nodes, list[str]]]:
     """Return each set of identical nodes once, in the partition with most of them, and the names of other partitions.
 
-    Partitions that refuse the user, or whose limit is too short for a sweep, come last.
+    Partitions that reject the user, or whose limit is too short for a sweep, come last.
     """
 
     def rank(nodes: Nodes) -> tuple[bool, bool, int, float, bool]:
@@ -242,7 +243,7 @@ def _kinds(found: Sequence[Nodes], refused: Mapping[str, str]) -> list[tuple[Nod
 
 
 def expanded(names: str) -> list[str]:
-    """Return the names in a list in Slurm's notation, such as `gpu[1-3,07],n1`."""
+    """Expand a list in Slurm's notation, such as `gpu[1-3,07],n1`, to individual names."""
     expansion = []
     for part in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", names):
         pieces = re.findall(r"\[[^\]]*\]|[^\[]+", part)
