@@ -93,7 +93,7 @@ def test_a_number_of_repeats_needs_no_pilot(tmp_path):
 
 def test_a_budget_too_short_for_the_pilot_is_refused_with_its_duration(tmp_path):
     plan = make_plan(tmp_path, OVERRIDES)
-    with pytest.raises(InputError, match=r"--time-budget 14s is too short .* its 15 runs take 15 s at least"):
+    with pytest.raises(InputError, match=r"--time-budget 14s is too short .* its 15 runs take at least 15 s"):
         refuse_short_budget(tmp_path, plan, 14.0)
     refuse_short_budget(tmp_path, plan, 16.0)
     assert list(tmp_path.iterdir()) == []
