@@ -203,7 +203,7 @@ def rate_estimate(group: SettingRuns, confidence: float) -> Estimate | None:
 
 
 def ratio_in_block(partner: SettingRuns, rate: float, block: str | None) -> float | None:
-    """Return a rate divided by the partner's rate in that block or, failing that, its mean rate; None without rates."""
+    """Divide a rate by the partner's rate in that block, or else by its mean rate; None if the partner has no rates."""
     logs = partner.log_rates
     if not logs:
         return None

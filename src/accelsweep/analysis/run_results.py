@@ -169,7 +169,7 @@ class SettingRuns:
         return next((reading.unit for reading in readings), rate_unit(self.rate_metric))
 
     def rate(self, run: RunRow) -> float | None:
-        """Return the rate of one of the runs, if it has one."""
+        """Return the rate of a run in this group, or None."""
         return run.value(self.rate_metric)
 
     def logs(self, metric: str) -> dict[str, float]:

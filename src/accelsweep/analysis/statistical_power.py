@@ -108,8 +108,8 @@ def planned_repeats(settings: Sequence[SettingFinding], manifest: Manifest) -> i
     """Return the smallest number of planned blocks of any compared setting; blocks are the units of its interval.
 
     The baseline is in every block, including those of settings added later, so it counts only if nothing else is
-    planned. Findings on different hardware count separately, and refused findings count only if all of them are
-    refused. If nothing is planned to run, this is the number of repeats that the plan requests.
+    planned. Findings on different hardware count separately, and findings with the verdict `refused` count only if all
+    have it. If nothing is planned to run, this is the number of repeats that the plan requests.
     """
     counts = [(setting, len({run.block for run in setting.runs})) for setting in settings]
     planned = [(setting, count) for setting, count in counts if count]

@@ -52,8 +52,7 @@ SEARCHPATH = "hydra.searchpath"
 """Hydra's key for additional config folders, also their provider name; the main ones are `main` and `accelsweep`."""
 
 ROOT_FILES = frozenset({"config", "base"})
-"""The config files from which a sweep starts. Folders on the search path may contain files with these names for other
-programs."""
+"""The root config files of a sweep. On the search path, files with these names may belong to other programs."""
 
 _EFFECTIVE_KEYS = ("hydra.sweeper", "hydra/sweeper", SEARCHPATH, "hydra.mode")
 

@@ -36,7 +36,7 @@ from accelsweep.trainer_arguments import trainer_argument_hint
 
 
 def matches(conditions: Mapping[str, Any], point: CheckedPoint) -> bool:
-    """Return whether this grid point has, for each key in `conditions`, the given value or one of the listed values.
+    """Return whether this grid point matches every condition: a key has the given value or one of those listed.
 
     A key is either a dotted config key or a config group; for a group, the value is the name of the chosen file.
     """
