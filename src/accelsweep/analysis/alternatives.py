@@ -41,7 +41,7 @@ LONGER_TRAINING = (
 def alternatives_to(situation: Situation, best: SettingFinding) -> tuple[Choice, ...]:
     """Return the cheapest, greenest and smallest settings on the Pareto front, leaving out `best` itself.
 
-    The greenest or smallest is left out if it would require comparing readings of different kinds.
+    The greenest or smallest is omitted if finding it would require comparing readings of different kinds.
     """
     on_front = [
         setting
@@ -80,7 +80,7 @@ def _comparison(situation: Situation, setting: SettingFinding) -> str:
 
 
 class HardwareAdvice(NamedTuple):
-    """The recommendation for one kind of hardware, and the situation it is based on."""
+    """The recommendation for one kind of hardware and the situation it is based on."""
 
     situation: Situation
     given: Recommendation
@@ -93,10 +93,11 @@ class _Offer(NamedTuple):
 
 
 def recommend_across_hardware(each: Mapping[str, HardwareAdvice]) -> Recommendation:
-    """Return one recommendation for several kinds of hardware: the cheapest result, with the advice for each kind.
+    """Combine the advice for several kinds of hardware into one recommendation: the cheapest per result.
 
-    For each kind, the setting that its advice chose, or else its baseline, is compared by `usd_per_result`. No kind is
-    preferred unless all have that cost. The choice is certain if its whole interval lies below all other intervals.
+    Each kind is represented by the setting that its advice chose, or else by its baseline, and compared by
+    `usd_per_result`. No kind is preferred unless this cost is known for all of them. The choice is certain if its
+    entire interval is below all others.
     """
     alternatives = tuple(
         Choice(
@@ -142,7 +143,7 @@ def recommend_across_hardware(each: Mapping[str, HardwareAdvice]) -> Recommendat
 
 
 def _offers(each: Mapping[str, HardwareAdvice]) -> list[_Offer] | None:
-    """Return each kind of hardware's setting; None unless all have an undisturbed cost per result."""
+    """Return the setting that represents each kind of hardware; None unless all have an undisturbed cost per result."""
     offers = []
     for hardware, own in each.items():
         choice, situation = own.given.choice, own.situation
@@ -159,11 +160,11 @@ def _usd(cost: Estimate) -> str:
     return f"{significant(cost.value)} USD [{significant(cost.low)}, {significant(cost.high)}]"
 
 
-# No comparison is possible: the reason, and the command that continues.
+# Advice when no comparison is possible: the reason and the command to continue.
 
 
 def nothing_to_compare(situation: Situation) -> Recommendation:
-    """Return advice reporting that only the baseline was measured, or that every comparison was refused and why."""
+    """Return advice stating that only the baseline was measured, or why every comparison was rejected."""
     if refused := situation.having(Verdict.refused):
         why, more = "every comparison was refused", with_full_stop(refused[0].verdict_reason)
     else:
@@ -172,7 +173,7 @@ def nothing_to_compare(situation: Situation) -> Recommendation:
 
 
 def no_baseline(situation: Situation) -> Recommendation:
-    """Return advice reporting why the baseline has no rate, or that there is no baseline."""
+    """Return advice explaining why the baseline has no rate, or stating that there is no baseline."""
     settings = situation.settings
     planned = next((setting for setting in settings if setting.setting == situation.manifest.baseline), None)
     if any(setting.measured for setting in settings) and planned is None:
@@ -191,15 +192,15 @@ def no_baseline(situation: Situation) -> Recommendation:
     return advice(f"Nothing can be recommended: {why}", Certainty.not_yet, more, settle=settle)
 
 
-# Quality: the sentence that reports a gain also reports any loss, so that no headline is one-sided.
+# Quality: a sentence that reports a speed-up also reports any quality loss, so that no headline is one-sided.
 
 
 def no_sound_setting(situation: Situation, faster: Sequence[SettingFinding]) -> Recommendation:
-    """Return the advice if every faster setting loses, or may lose, quality: no choice, and a fast setting's trade-off.
+    """Return the advice if every faster setting loses or may lose quality: no choice, only a fast setting's trade-off.
 
     `faster` contains at least one setting and is sorted fastest first.
     """
-    # the fastest setting, or one that may be as fast and has no demonstrated loss
+    # the fastest setting, or one that may be equally fast without a demonstrated loss
     level = {setting.setting for setting in situation.rivals(faster[0])} | {faster[0].setting}
     named = next(
         (setting for setting in faster if setting.setting in level and not _is_worse(situation, setting)), faster[0]
@@ -217,7 +218,7 @@ def no_sound_setting(situation: Situation, faster: Sequence[SettingFinding]) -> 
 
 
 def tradeoff_sentence(situation: Situation, setting: SettingFinding) -> str:
-    """Return a sentence with a faster setting's gain and loss: `2.9x ..., and accuracy falls from 0.97 to 0.92`."""
+    """Describe a faster setting's trade-off: `2.9x ..., and accuracy falls from 0.97 to 0.92`."""
     assert setting.ratio is not None
     base, name = situation.baseline, quality_name(situation)
     gain = f"Faster is {setting_text(setting)}: {ratio_text(setting.ratio, situation.baseline_name)}"
@@ -238,12 +239,12 @@ def tradeoff_sentence(situation: Situation, setting: SettingFinding) -> str:
 
 
 def quality_name(situation: Situation) -> str:
-    """Return the quality metric as a word: `accuracy`."""
+    """Return the quality metric's name for use in a sentence: `accuracy`."""
     return (situation.quality.metric or "quality").removeprefix("val_")
 
 
 def quality_sentence(situation: Situation, setting: SettingFinding) -> str:
-    """Return a sentence on a recommended setting's quality: `Accuracy the same (0.988, was 0.990).`."""
+    """Describe a recommended setting's quality: `Accuracy the same (0.988, was 0.990).`."""
     name, base = quality_name(situation), situation.baseline
     name = name[0].upper() + name[1:]
     if setting.quality is None:
@@ -257,7 +258,7 @@ def quality_sentence(situation: Situation, setting: SettingFinding) -> str:
 
 
 def _is_worse(situation: Situation, setting: SettingFinding) -> bool:
-    """Return whether the whole interval of the quality difference shows a loss, however small."""
+    """Return whether the entire interval of the quality difference indicates a loss, however small."""
     difference = setting.quality_difference
     if difference is None or difference.low is None or difference.high is None:
         return False
@@ -265,7 +266,7 @@ def _is_worse(situation: Situation, setting: SettingFinding) -> bool:
 
 
 def _repeats_to_settle(situation: Situation, setting: SettingFinding) -> int:
-    """Return how many more blocks would narrow the quality interval to above the margin, if its centre is correct.
+    """Return how many more blocks would narrow the quality interval enough to clear the margin, if its centre holds.
 
     Return 0 if the quality is settled or cannot be compared.
     """

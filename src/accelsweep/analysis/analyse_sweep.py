@@ -1,7 +1,7 @@
 """Turns runs into findings: every number in the report is computed here and rounded once.
 
-`analyse` is a pure function: the same records give the same findings to the last digit, regardless of their order. Run
-as a program (`python -m accelsweep.analysis.analyse_sweep sweeps/NAME`), this module collects a sweep's records and
+`analyse` is a pure function: the same records produce the same findings to the last digit, regardless of their order.
+Run as a program (`python -m accelsweep.analysis.analyse_sweep sweeps/NAME`), this module collects a sweep's records and
 writes `findings.json`.
 """
 
@@ -53,10 +53,11 @@ from accelsweep.signals import exit_code_of
 
 @dataclass(frozen=True)
 class Analysis:
-    """A sweep's settings, each compared with its baseline and priced, and all assessed together.
+    """A sweep's settings: each is compared with its baseline and priced, and all are assessed together.
 
-    Findings and the features' report sections are built from it. `folder` is the sweep's folder, None for runs in
-    memory and for merged sweeps; `home` is the working directory that contains the sweep's folder or all merged sweeps.
+    The findings and the features' report sections are built from this object. `folder` is the sweep's folder, or None
+    for runs in memory and for merged sweeps; `home` is the working directory that contains the sweep's folder or all
+    merged sweeps.
     """
 
     manifest: Manifest
@@ -76,7 +77,7 @@ class Analysis:
     def of(
         cls, runs: Iterable[RunRow], manifest: Manifest, folder: SweepFolder | None = None, home: Path | None = None
     ) -> Analysis:
-        """Analyse the runs that `collect` found for the sweep planned in `manifest`."""
+        """Analyse the runs that `collect` returned for the sweep planned in `manifest`."""
         rows = sorted_runs(runs)
         groups = group_runs(manifest, rows)
         rules = Rules.of(manifest, groups)
@@ -101,9 +102,9 @@ class Analysis:
 def analyse(
     runs: Iterable[RunRow], manifest: Manifest, folder: SweepFolder | None = None, home: Path | None = None
 ) -> Findings:
-    """Return the findings of the sweep planned in `manifest`, based on the runs that `collect` found.
+    """Return the findings of the sweep planned in `manifest`, based on the runs that `collect` returned.
 
-    `folder` is the sweep's folder; merged sweeps have no folder, only a `home`.
+    `folder` is the sweep's folder; for merged sweeps, pass only `home`.
     """
     analysis = Analysis.of(runs, manifest, folder, home)
     rows, groups, rules, assessment = analysis.rows, analysis.groups, analysis.rules, analysis.assessment
@@ -159,15 +160,15 @@ def analyse(
 
 
 def analyse_folder(folder: SweepFolder) -> Findings:
-    """Collect the sweep's records, write them to one table, and return the findings."""
+    """Collect the sweep's records, write them to a single table, and return the findings."""
     manifest = Manifest.read(folder.manifest)
     return analyse(collect(folder), manifest, folder)
 
 
 def observed_noise(runs: Iterable[RunRow], manifest: Manifest) -> float | None:
-    """Return the standard deviation of one run's log rate so far, used to plan further blocks.
+    """Return the standard deviation of one run's log rate observed so far, used to plan further blocks.
 
-    None unless a setting shares two blocks with its baseline.
+    None unless some setting shares at least two blocks with its baseline.
     """
     groups = group_runs(manifest, sorted_runs(runs))
     return comparison_noise(groups, compare_with_baseline(groups, manifest, Rules.of(manifest, groups)))
@@ -176,10 +177,10 @@ def observed_noise(runs: Iterable[RunRow], manifest: Manifest) -> float | None:
 def repeats_from_pilot(
     runs: Iterable[RunRow], manifest: Manifest, resolution: float, most: int
 ) -> RepeatsNeeded | None:
-    """Return how many blocks the sweep needs in total (`repeats: auto`), based on the runs that `collect` found.
+    """Return how many blocks the sweep needs in total (`repeats: auto`), based on the runs that `collect` returned.
 
-    Only the first 3 common blocks of each comparison count, in the manifest's order, so the answer does not change when
-    more blocks are measured, and it does not depend on the ratios. None if no comparison has 3 common blocks with some
+    Only the first 3 common blocks of each comparison, in the manifest's order, are used, so the result does not change
+    when more blocks are measured, nor does it depend on the ratios. None if no comparison has 3 common blocks with some
     spread. `resolution` and `most` are passed to `analysis.statistical_power.repeats_for_resolution`, which raises
     ValueError for impossible values.
     """

@@ -1,4 +1,4 @@
-"""Compares settings with their baseline or with the best setting: ratio, interval and verdict, or why there is none."""
+"""Compares settings with their baseline or the best setting: ratio, interval and verdict, or why none is available."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from accelsweep.results import Doubt, Outcome
 from accelsweep.significant_digits import count_of
 
 MAX_DISTURBED_SHARE = 0.5
-"""The largest share of disturbed runs at which a setting still gets a verdict."""
+"""The largest share of disturbed runs at which a verdict on a setting is still given."""
 
 MIN_BLOCKS_ACROSS_HARDWARE = 3
-"""The number of blocks per side that a verdict across different hardware needs: the same as for pairs."""
+"""The number of blocks per side required for a verdict across different hardware; pairs require the same number."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A setting's comparison with its `partner`, the baseline on comparable hardware."""
+    """A comparison of a setting with its `partner`, the baseline on comparable hardware."""
 
     speedup: Speedup | None
     verdict: Verdict
@@ -45,16 +45,16 @@ class Comparison:
 
     @property
     def ratio(self) -> Estimate | None:
-        """The ratio to the partner's rate, if there is one."""
+        """The ratio to the partner's rate, if available."""
         return None if self.speedup is None else self.speedup.ratio
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The inputs to verdicts: the family, the practical threshold, the swept axes, and the fields to compare across.
+    """The inputs to verdicts: the family, the practical threshold, the swept axes, and the fields allowed to differ.
 
-    `looks` are the block counts of the interim analyses, whose verdicts decide whether to add blocks; empty if the
-    number of blocks is fixed.
+    `looks` lists the block counts of the interim analyses, whose verdicts decide whether to add blocks; it is empty if
+    the number of blocks is fixed.
     """
 
     family: Family
@@ -65,7 +65,7 @@ class Rules:
 
     @classmethod
     def of(cls, manifest: Manifest, groups: Sequence[SettingRuns]) -> Rules:
-        """Return the rules set by the sweep's options, for these settings' ratios."""
+        """Return the rules for these settings' ratios, based on the sweep's options."""
         options, analysis = manifest.options, manifest.options.analysis
         family = Family(family_size(groups, manifest), analysis.confidence)
         looks = options.looks if options.until_decided else ()
@@ -73,10 +73,9 @@ class Rules:
 
 
 def family_size(groups: Sequence[SettingRuns], manifest: Manifest) -> int:
-    """Return the number of ratios that a sweep reports: one per supported setting that is not a baseline.
+    """Return the number of ratios that a sweep reports: one per supported non-baseline setting.
 
-    Settings that were not measured are counted as well, so that a failure or an early analysis does not narrow the
-    other intervals.
+    Unmeasured settings are counted as well, so that a failure or an early analysis does not narrow the other intervals.
     """
     baselines = manifest.baselines
     return max(1, sum(group.setting not in baselines and group.planned.unsupported is None for group in groups))
@@ -85,7 +84,7 @@ def family_size(groups: Sequence[SettingRuns], manifest: Manifest) -> int:
 def compare_with_baseline(groups: Sequence[SettingRuns], manifest: Manifest, rules: Rules) -> list[Comparison]:
     """Compare each setting with its baseline on comparable hardware.
 
-    All settings are compared at once, because each interval uses the noise of the other settings.
+    All settings are compared in a single call, because each interval depends on the noise of the other settings.
     """
     by_name: dict[str, list[SettingRuns]] = {}
     for group in groups:
@@ -98,7 +97,7 @@ def compare_with_baseline(groups: Sequence[SettingRuns], manifest: Manifest, rul
 
 
 def _partner_or_reason(group: SettingRuns, baselines: Sequence[SettingRuns], rules: Rules) -> Comparison | SettingRuns:
-    """Return the comparable baseline sharing the most blocks with a setting, or a comparison stating why none does."""
+    """Return the comparable baseline that shares the most blocks, or a comparison stating why there is none."""
     if not group.rated:
         return Comparison(None, Verdict.not_measured, outcome_summary(group))
     if any(group.setting == base.setting for base in baselines):
@@ -117,7 +116,7 @@ def _partner_or_reason(group: SettingRuns, baselines: Sequence[SettingRuns], rul
 
 
 def comparison_noise(groups: Sequence[SettingRuns], comparisons: Sequence[Comparison]) -> float | None:
-    """Return the standard deviation of one run's log rate, pooled over the settings and their baselines, if any."""
+    """Return the standard deviation of one run's log rate, pooled over settings and their baselines, or None."""
     pairs = ((group, found.partner) for group, found in zip(groups, comparisons, strict=True))
     return pooled_noise(
         (group.log_rates, partner.log_rates) for group, partner in pairs if partner is not None and partner is not group
@@ -127,8 +126,8 @@ def comparison_noise(groups: Sequence[SettingRuns], comparisons: Sequence[Compar
 def compare(pairs: Sequence[tuple[SettingRuns, SettingRuns]], rules: Rules) -> list[Comparison]:
     """Compare measured, comparable settings by the ratio of each setting's rate to its partner's.
 
-    Pairs on the same kind of hardware share a pool of variances; the family in `rules` spans all pairs. With interim
-    analyses, the number of blocks depends on each pair's values, so variances are not pooled.
+    Pairs on the same kind of hardware share a pool of variances; the family in `rules` spans all pairs. If there are
+    interim analyses, variances are not pooled, because the number of blocks then depends on each pair's values.
     """
     logs = [make_pair(group, partner, group.log_rates, partner.log_rates) for group, partner in pairs]
     if rules.looks:
@@ -147,12 +146,12 @@ def compare(pairs: Sequence[tuple[SettingRuns, SettingRuns]], rules: Rules) -> l
 
 
 def make_pair(group: SettingRuns, partner: SettingRuns, ours: BlockValues, theirs: BlockValues) -> Pair:
-    """Return two settings' values as a pair, pooled by the kinds of hardware of both settings."""
+    """Combine two settings' values into a pair whose pool is keyed by the hardware of both settings."""
     return Pair(ours, theirs, (group.setting, partner.setting), (group.hardware, partner.hardware))
 
 
 def _verdict(group: SettingRuns, partner: SettingRuns, ratio: Estimate, threshold: float) -> tuple[Verdict, str]:
-    """Return the verdict that the interval supports, unless disturbances or too few blocks rule one out."""
+    """Return the verdict that the interval supports, unless disturbances or too few blocks rule out a verdict."""
     for side, whose in ((group, "its own"), (partner, "those of the other side")):
         if (disturbed := disturbance(side)) is not None:
             return Verdict.disturbed, f"{whose} runs were disturbed: {disturbed}"
@@ -167,7 +166,7 @@ def _verdict(group: SettingRuns, partner: SettingRuns, ratio: Estimate, threshol
 
 
 def disturbance(group: SettingRuns) -> str | None:
-    """Return the disturbance if more than `MAX_DISTURBED_SHARE` of the rated runs had one: `3 of 3 runs: ...`."""
+    """Describe the disturbance if it affected more than `MAX_DISTURBED_SHARE` of the rated runs: `3 of 3 runs: ...`."""
     disturbed = [doubts for run in group.rated if (doubts := [doubt for doubt in run.doubts if doubt.disturbing])]
     if len(disturbed) <= MAX_DISTURBED_SHARE * len(group.rated):
         return None
@@ -180,10 +179,10 @@ def on_different_hardware(group: SettingRuns, partner: SettingRuns) -> bool:
 
 
 def indistinguishable_from(best: SettingRuns, others: Sequence[SettingRuns], rules: Rules) -> list[SettingRuns]:
-    """Return the settings in `others` that may be as fast as `best`, leaving out those not comparable with it.
+    """Return the settings in `others` that are comparable with `best` and may be as fast.
 
     After J. C. Hsu, "Simultaneous confidence intervals for all distances from the 'best'", Annals of Statistics 1981: a
-    setting is worse only if the whole interval of its ratio to the best lies below 1.
+    setting is worse only if the interval of its ratio to the best is entirely below 1.
     """
     rivals = [
         other
@@ -195,7 +194,7 @@ def indistinguishable_from(best: SettingRuns, others: Sequence[SettingRuns], rul
 
 
 def rate_estimate(group: SettingRuns, confidence: float) -> Estimate | None:
-    """Return the geometric mean of a setting's rates with an interval outside any family; None without rates."""
+    """Return the geometric mean of a setting's rates with an interval outside any family; None if it has no rates."""
     if not group.rated:
         return None
     family = Family(1, confidence)
@@ -204,7 +203,7 @@ def rate_estimate(group: SettingRuns, confidence: float) -> Estimate | None:
 
 
 def ratio_in_block(partner: SettingRuns, rate: float, block: str | None) -> float | None:
-    """Return a rate over the partner's in that block, or over the partner's mean otherwise; None without rates."""
+    """Divide a rate by the partner's rate in that block, or else by its mean rate; None if the partner has no rates."""
     logs = partner.log_rates
     if not logs:
         return None
@@ -212,7 +211,7 @@ def ratio_in_block(partner: SettingRuns, rate: float, block: str | None) -> floa
 
 
 def outcome_summary(group: SettingRuns) -> str:
-    """Return how the runs ended for a setting that has no rate: `3 of 3 runs: out_of_memory (cannot allocate ...)`."""
+    """Describe how the runs of a setting without a rate ended: `3 of 3 runs: out_of_memory (cannot allocate ...)`."""
     if group.planned.unsupported is not None:
         return f"unsupported: {group.planned.unsupported}"
     metric, parts = group.rate_metric, []

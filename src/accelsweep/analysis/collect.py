@@ -1,6 +1,6 @@
-"""Collects every run in the plan, measured or not, as a typed row. This step reads the records.
+"""Reads the records and collects every planned run, measured or not, as a typed row.
 
-A record that is truncated, altered or misplaced is set aside, and its run becomes a `not_run` row with that reason. The
+A truncated, altered or misplaced record is set aside, and its run becomes a `not_run` row that states the reason. The
 rows are also written to `records.parquet` for other programs; accelsweep itself does not read that file.
 """
 
@@ -41,7 +41,7 @@ _PLAIN = {
     **dict.fromkeys(("outcome", "reason", "started_at", "finished_at"), TEXT),
     "wall_seconds": REAL,
 }
-"""Columns that contain the value of the row field with the same name."""
+"""Columns copied from the row field of the same name."""
 
 _JSON: dict[str, Callable[[RunRow], Any]] = {
     "config": lambda run: None if run.config is None else run.config.raw,
@@ -55,15 +55,15 @@ _JSON: dict[str, Callable[[RunRow], Any]] = {
     "git": lambda run: run.git,
     "doubts": lambda run: to_jsonable_python(run.doubts),
 }
-"""Columns that contain JSON; all except `config` are null if there is no record."""
+"""Columns that contain JSON; all of them except `config` are null if there is no record."""
 
 
 def runs_table(runs: Sequence[RunRow], axes: Iterable[str]) -> pa.Table:
     """Return the runs as an Arrow table, in the given order.
 
-    Times are UTC in ISO 8601. The columns of `_PLAIN` and `_JSON` and the record's digest are followed by `axis.KEY`
-    for each axis (JSON if the axis mixes types) and a float column for each metric, null if the metric was not
-    measured; the reason is in `metrics`.
+    Times are in UTC, formatted as ISO 8601. The columns of `_PLAIN` and `_JSON` and the record's digest come first,
+    followed by `axis.KEY` for each axis (JSON if the axis mixes types) and a float column for each metric. The float is
+    null if the metric was not measured; `metrics` then contains the reason.
     """
     columns = {name: _column([getattr(run, name) for run in runs], kind) for name, kind in _PLAIN.items()}
     for name, part in _JSON.items():
@@ -78,12 +78,12 @@ def runs_table(runs: Sequence[RunRow], axes: Iterable[str]) -> pa.Table:
 
 
 def utf8_safe(text: str) -> str:
-    """Return `text` with lone surrogates, which UTF-8 cannot encode, as their JSON escapes."""
+    """Replace lone surrogates, which UTF-8 cannot encode, with their JSON escapes."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _texts(parts: list[Any]) -> list[str | None]:
-    """Return each part as JSON. Parts shared by many runs (see `_Interned`) are serialised only once."""
+    """Serialise each part to JSON. Parts shared by many runs (see `_Interned`) are serialised only once."""
     texts = {id(part): canonical_json(part) for part in {id(part): part for part in parts if part is not None}.values()}
     return [None if part is None else texts[id(part)] for part in parts]
 
@@ -112,7 +112,7 @@ class _Interned:
         self._parts: dict[str, Any] = {}
 
     def __call__(self, part: _Part) -> _Part:
-        """Return the first part seen that is equal to this one."""
+        """Return the first object seen that is equal to `part`."""
         plain = part.raw if isinstance(part, SettingConfig) else part
         plain = plain if isinstance(plain, Mapping) else to_jsonable_python(plain)
         interned: _Part = self._parts.setdefault(f"{type(part).__name__} {canonical_json(plain)}", part)
@@ -134,10 +134,10 @@ def collect(folder: SweepFolder) -> list[RunRow]:
 def read_runs(
     folder: SweepFolder, manifest: Manifest, *, on_damage: Callable[[DamagedFile], object] | None = None
 ) -> list[RunRow]:
-    """Return one row per planned run, in block order, and one per unsupported setting; write nothing.
+    """Return one row per planned run, in block order, and one per unsupported setting. Nothing is written.
 
-    Axis values come from the plan, so an axis that was added later also has values for earlier runs. `on_damage` is
-    called with each unusable record, before its row's reason is determined.
+    Axis values come from the plan, so an axis that was added later is also filled in for earlier runs. `on_damage` is
+    called with each unusable record before the reason for its row is determined.
     """
     axes = {setting.name: setting.axes for setting in manifest.settings}
     intern, rows = _Interned(), []
@@ -185,7 +185,7 @@ def read_runs(
 
 
 def _configs(folder: SweepFolder, block: str) -> dict[str, SettingConfig]:
-    """Return each setting's config in a block, as stored in records; {} if the block's file is missing or damaged."""
+    """Return each setting's config in a block, in the form used by records; {} if its file is missing or damaged."""
     document = block_or_none(folder, block)
     configs = {} if document is None else document.configs
     return {setting: checked_config(without_secrets(config.raw)) for setting, config in configs.items()}

@@ -1,6 +1,6 @@
-"""Whether two settings may be compared, and ratios of sizes that a search determines only to within a bracket.
+"""Checks whether two settings may be compared, and handles ratios of sizes that a search only brackets.
 
-A ratio between runs that differ in more than the swept axes is meaningless, so it is refused.
+A ratio between runs that differ in anything besides the swept axes is meaningless, so it is rejected.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from accelsweep.tasks import SIZE_METRICS
 _ABSENT = "none"
 
 _Facts = Callable[[RunRow], Mapping[str, str]]
-"""One part of a run's fingerprint: field names and values."""
+"""Part of a run's fingerprint, as a mapping of field names to values."""
 
 ACCELERATOR_FIELDS = frozenset({"device", "driver"})
 """Hardware fields that necessarily differ between accelerators: a CPU run has no GPU in its fingerprint."""
 
 MODEL_FIELDS = ACCELERATOR_FIELDS | {"host"}
-"""Hardware fields that differ between settings on device models in different nodes."""
+"""Hardware fields that differ between settings on different device models, which are in different nodes."""
 
 VERSION_KEYS = frozenset({"model", "data", "optimizer", "trainer", "loop", "precision", "batch_size", "seed"})
-"""Keys that two versions may set differently, because their `conf/` is compared as well. Timing keys are excluded."""
+"""Keys that two versions may set differently, because their `conf/` is part of the comparison; excludes timing keys."""
 
 _ROUNDING = 1e-24
-"""A variance of logarithms below this is rounding error."""
+"""A variance of logarithms below this is treated as rounding error."""
 
 
 def incompatibility(a: SettingRuns, b: SettingRuns, axes: Collection[str], across: Collection[str] = ()) -> str | None:
-    """Return a sentence with the first field that must not differ between `a` and `b` but does; None if comparable.
+    """Describe the first field that differs between `a` and `b` but must not; None if they are comparable.
 
-    The sentence includes both values. Config fields may differ if they were swept (or lie below a swept key, as
-    `model.width` lies below `model`); if an overlay that may set any field (`experiment`) was swept, all may differ.
-    Hardware, public software versions and the user's own sources must be identical. `across` names fields that may
-    differ regardless.
+    The sentence includes both values. Config fields may differ if they were swept or are nested under a swept key
+    (`model.width` under `model`). If an overlay that may set any field (`experiment`) was swept, all of them may
+    differ. Hardware, public software versions and the user's own sources must be identical. `across` names fields that
+    may differ regardless.
     """
     for field, ours, theirs in _differences(a, b, axes):
         if not any(field == name or field.startswith(f"{name}.") for name in across):
@@ -53,7 +53,7 @@ def incompatibility(a: SettingRuns, b: SettingRuns, axes: Collection[str], acros
 
 
 def build_doubt(a: SettingRuns, b: SettingRuns) -> Doubt | None:
-    """Return a doubt if the compared runs used different builds of the same version."""
+    """Return a doubt if the compared runs used different builds of the same software version."""
     if "environment" in _compared_kinds(a, b):
         return None
     for package, ours, theirs in _varying(lambda run: run.builds, a.measured, b.measured):
@@ -89,14 +89,14 @@ def _differences(a: SettingRuns, b: SettingRuns, axes: Collection[str]) -> Itera
             yield field, own, other
     if "environment" not in compared:
         yield from _varying(lambda run: run.software, a.measured, b.measured)
-    if not compared:  # two versions are compared because their sources differ
+    if not compared:  # compared versions are expected to differ in their sources
         for field, own, other in _varying(lambda run: run.sources, a.measured, b.measured):
-            if _ABSENT not in (own, other):  # a run without the package has a different config, which was swept
+            if _ABSENT not in (own, other):  # if one run lacks the package, its config differs, and that was swept
                 yield field, own, other
 
 
 def _compared_kinds(a: SettingRuns, b: SettingRuns) -> Collection[str]:
-    """Return the version kinds of two settings if their versions differ; empty otherwise."""
+    """Return the version kinds of two settings if their versions differ, otherwise an empty collection."""
     ours, theirs = (group.config.version if group.config is not None else None for group in (a, b))
     return () if ours is None or theirs is None or ours.id == theirs.id else {ours.kind, theirs.kind}
 
@@ -119,7 +119,7 @@ def _config_differences(a: Any, b: Any, path: str = "") -> Iterator[tuple[str, A
 
 
 def _varying(facts: _Facts, ours: Iterable[RunRow], theirs: Iterable[RunRow]) -> Iterator[tuple[str, str, str]]:
-    """Yield the fingerprint fields that have no single value across all runs of both sides, with each side's values."""
+    """Yield the fingerprint fields that vary across the runs of both sides, with each side's values."""
     sides = [[facts(run) for run in side] for side in (ours, theirs)]
     for field in sorted({key for side in sides for run in side for key in run}):
         own, other = (sorted({run.get(field) or _ABSENT for run in side}) for side in sides)
@@ -127,11 +127,11 @@ def _varying(facts: _Facts, ours: Iterable[RunRow], theirs: Iterable[RunRow]) ->
             yield field, " and ".join(own), " and ".join(other)
 
 
-# Sizes found by a search, such as the largest batch size: noise-free counts, known to within a bracket.
+# Sizes found by a search, such as the largest batch size, are noise-free counts, known only to within a bracket.
 
 
 def with_search_brackets(group: SettingRuns, partner: SettingRuns, interval: Interval) -> Interval:
-    """Return the interval of a log ratio, widened by both searches' brackets if the metric is a size."""
+    """Widen the interval of a log ratio by both searches' brackets if the metric is a size."""
     if group.rate_metric not in SIZE_METRICS:
         return interval
     open_sides = [side.label for side in (group, partner) if _bracket(side) is None]
@@ -150,7 +150,7 @@ def with_search_brackets(group: SettingRuns, partner: SettingRuns, interval: Int
 
 
 def with_constant_size(group: SettingRuns, interval: Interval) -> Interval:
-    """Return the interval of a setting's own log size: width 0 if all of its runs agree."""
+    """Return the interval of a setting's own log size, with zero width if all of its runs agree."""
     if group.rate_metric not in SIZE_METRICS or interval.half_width is not None:
         return interval
     constant = len(group.log_rates) > 1 and variance(list(group.log_rates.values())) < _ROUNDING
@@ -158,7 +158,7 @@ def with_constant_size(group: SettingRuns, interval: Interval) -> Interval:
 
 
 def _bracket(group: SettingRuns) -> float | None:
-    """Return how far the true size may lie above the largest size that fits, as a logarithm; None if unbounded.
+    """Return how far, on the log scale, the true size may exceed the largest size that fits; None if unbounded.
 
     The true size is at most one less than the smallest size that does not fit.
     """

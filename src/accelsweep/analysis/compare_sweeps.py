@@ -1,8 +1,8 @@
 """Compares two sweeps setting by setting, and implements gates that fail on a regression.
 
-Runs of two sweeps share no blocks, so they cannot be paired: the intervals are Welch's with blocks as units, in a
-family of all common settings. The doubts about both sweeps' runs are reported with the ratio, except `unpaired`, which
-would apply to every setting and which further repeats could not remove.
+Runs of different sweeps share no blocks, so they cannot be paired: the intervals are Welch's, with blocks as units, in
+a family of all common settings. The doubts about both sweeps' runs are reported with the ratio. The exception is
+`unpaired`, which would apply to every setting and could not be resolved by further repeats.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Gate:
 
 
 def parse_gate(text: str) -> Gate:
-    """Return the gate for `slower:2%`, `slower:0.02` or `slower` (2 %). Raises InputError for any other text."""
+    """Parse a gate such as `slower:2%`, `slower:0.02` or `slower` (2 %). Raises InputError for any other text."""
     match = re.fullmatch(r"(slower|faster)(?::(\d+(?:\.\d+)?)(%?))?", text.strip())
     if match is None:
         raise InputError(f"--fail-if {text!r} is not understood; write for example slower:2%")
@@ -51,11 +51,11 @@ def parse_gate(text: str) -> Gate:
 def compare_sweeps(
     before: tuple[Iterable[RunRow], Manifest], after: tuple[Iterable[RunRow], Manifest], across: Collection[str] = ()
 ) -> SweepComparison:
-    """Compare the common settings of two sweeps, each given as its plan and the runs that `collect` found.
+    """Compare the common settings of two sweeps, each passed as the runs that `collect` returned and the plan.
 
-    Settings are matched by name, so their configs are identical. Different hardware or public versions are refused
-    unless named in `across`. Different sources of the user's packages only raise a doubt, because they are expected
-    between two commits. The rate metric, threshold and confidence are those of the sweep `after`.
+    Settings are matched by name, so their configs are identical. Differences in hardware or public versions are
+    rejected unless named in `across`. Differences in the sources of the user's packages only raise a doubt, because
+    they are expected between two commits. The rate metric, threshold and confidence are taken from the sweep `after`.
     """
     runs, manifest = sorted_runs(after[0]), after[1]
     metric = rate_metric_of(manifest, runs)
@@ -95,7 +95,7 @@ def compare_sweeps(
 
 @dataclass(frozen=True)
 class _Side:
-    """One of the two sweeps, with the facts about all of its runs that its settings' doubts depend on."""
+    """One of the two sweeps, with the sweep-wide facts that its settings' doubts depend on."""
 
     name: str
     groups: Sequence[SettingRuns]
@@ -113,7 +113,7 @@ class _Side:
         return [replace(doubt, message=f"{self.name}: {doubt.message}") for doubt in doubts]
 
     def missing_in(self, other: _Side) -> tuple[str, ...]:
-        """Return the labels of the settings that are missing on the other side."""
+        """Return the labels of this side's settings that are missing on the other side."""
         settings = {group.setting for group in other.groups}
         return tuple(dict.fromkeys(group.label for group in self.groups if group.setting not in settings))
 
@@ -155,10 +155,10 @@ def _row(
 
 
 def single_machine_refusal(old: SettingRuns, new: SettingRuns) -> str | None:
-    """Return why two sides, each measured on a different single machine, may not be compared; None otherwise.
+    """Explain why two sides, each measured on a different single machine, may not be compared; None otherwise.
 
-    Machines of one model still differ, and repeats on one machine say little about another. The machine is therefore
-    the statistical unit, and each side has only one. Records without a machine identity are not refused.
+    Machines of the same model still differ, and repeats on one machine reveal little about another. The machine is
+    therefore the statistical unit, and each side has only one. Records without a machine identity are not rejected.
     """
     before, after = ({run.machine for run in side.rated} for side in (old, new))
     if len(before) > 1 or len(after) > 1 or before == after or None in before | after:
@@ -180,7 +180,7 @@ class GateState(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """The exit code of a command with a gate, regardless of runs that the gate does not judge."""
+        """The exit code of a command with a gate; runs that the gate does not judge do not affect it."""
         codes = {GateState.regression: EXIT_REGRESSION, GateState.not_measured: EXIT_INCOMPLETE}
         return codes.get(self, EXIT_OK)
 
@@ -194,7 +194,7 @@ class GateResult:
 
     @property
     def reason(self) -> str:
-        """The reason of the setting's verdict."""
+        """The reason for the setting's verdict."""
         return self.setting.reason if isinstance(self.setting, ComparedSetting) else self.setting.verdict_reason
 
 
@@ -206,18 +206,18 @@ def gate_findings(findings: Findings, baselines: Collection[str], gate: Gate) ->
 
 
 def gate_comparison(comparison: SweepComparison, gate: Gate) -> tuple[GateResult, ...]:
-    """Return the gate results for the common settings of two sweeps that have a rate in at least one of them."""
+    """Return the gate results for the settings common to two sweeps that have a rate in at least one of them."""
     return tuple(GateResult(row, _state(row, gate)) for row in comparison.rows if row.before or row.after)
 
 
 def worst(settings: Collection[GateResult]) -> GateState:
-    """Return the worst state over all settings; if there are none, nothing was measured."""
+    """Return the worst state over all settings. An empty collection means that nothing was measured."""
     states = {result.state for result in settings}
     return next((state for state in GateState if state in states), GateState.not_measured)
 
 
 def _state(setting: SettingFinding | ComparedSetting, gate: Gate) -> GateState:
-    """Return the state that the whole interval supports, if the verdict permits a judgement."""
+    """Return the state that the entire interval supports, if the verdict permits a judgement."""
     ratio = setting.ratio
     unfit = setting.verdict in (Verdict.disturbed, Verdict.not_yet, Verdict.refused)
     if ratio is None or ratio.low is None or ratio.high is None or unfit:
@@ -230,7 +230,7 @@ def _state(setting: SettingFinding | ComparedSetting, gate: Gate) -> GateState:
 
 
 def gate_message(settings: Sequence[GateResult], state: GateState) -> str:
-    """Return a gate's outcome as a sentence; `state` is the worst state over all `settings`."""
+    """Describe a gate's outcome in a sentence; `state` is the worst state over all `settings`."""
     here = [result for result in settings if result.state is state]
     of = f"{len(here)} of {count_of(len(settings), 'comparison')}"
     if state is GateState.regression:

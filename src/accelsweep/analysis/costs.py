@@ -1,7 +1,7 @@
-"""A rate's costs in money, energy and carbon. Each cost requires a price or a reading.
+"""Derives costs in money, energy and carbon from rates. Each cost requires a price or a reading.
 
 A cost per epoch requires the number of samples in one pass over the training data (`EPOCH_SAMPLES`). A cost per result
-requires runs that reached a target (`RESULTS`). If no record has them, `missing_costs` reports it.
+requires runs that reached a target (`RESULTS`). If no record contains them, `missing_costs` reports it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ EPOCH_SAMPLES = "epoch_samples"
 """The number of samples in one pass over the training data, summed over all ranks."""
 
 RESULTS, TIME = "results_per_hour", "time_to_target_seconds"
-"""The metrics that only a run trained to a target has."""
+"""The metrics recorded only by runs that train to a target."""
 
 
 def costs(group: SettingRuns, prices: Prices, family: Family) -> dict[str, Estimate]:
-    """Return a measured setting's costs, as far as prices and readings allow; `family` gives the confidence.
+    """Return a measured setting's costs, as far as prices and readings allow; `family` sets the confidence.
 
-    `usd_per_hour`, `usd_per_million_samples`, `usd_per_epoch` and `usd_per_result` (rent only), `joules_per_sample` (of
-    the scope that was read), `energy_usd_per_million_samples`, `co2_grams_per_million_samples`.
+    Possible keys: `usd_per_hour`, `usd_per_million_samples`, `usd_per_epoch` and `usd_per_result` (rent only),
+    `joules_per_sample` (for the scope that was read), `energy_usd_per_million_samples`,
+    `co2_grams_per_million_samples`.
     """
     if not group.measured:
         return {}
@@ -84,7 +85,7 @@ def _energy_costs(group: SettingRuns, prices: Prices, family: Family) -> dict[st
 
 
 def time_to_target(group: SettingRuns, family: Family) -> Estimate | None:
-    """Return the geometric mean of the training seconds over the runs that reached the target; None if none did."""
+    """Return the geometric mean training time in seconds of the runs that reached the target; None if none did."""
     logs = list(group.logs(TIME).values())
     return exponential_estimate(t_interval(logs, family), "s", family) if logs else None
 
@@ -98,7 +99,7 @@ def epoch_samples(group: SettingRuns) -> float | None:
 def prices_used(
     groups: Sequence[SettingRuns], found: Sequence[Mapping[str, Estimate]], prices: Prices
 ) -> tuple[PriceUsed, ...]:
-    """Return the prices used to compute these settings' costs `found`."""
+    """Return the prices that were used to compute `found`, these settings' costs."""
     measured = [(group.config, _device_names(group)) for group in groups if group.measured]
     devices = [price_on(prices, config, models) for config, models in measured if config is not None]
     names = {device[0] for device in devices if device is not None}
@@ -108,7 +109,7 @@ def prices_used(
 
 
 def missing_costs(groups: Sequence[SettingRuns], found: Sequence[Mapping[str, Estimate]]) -> tuple[str, ...]:
-    """Return which costs are missing despite prices being given, and why."""
+    """Explain which costs are missing although prices are configured, and why."""
     if not any("usd_per_hour" in one for one in found):
         return ()
     lines = []
@@ -122,7 +123,7 @@ def missing_costs(groups: Sequence[SettingRuns], found: Sequence[Mapping[str, Es
 
 
 def no_cost_reason(prices: Prices, found: Sequence[Mapping[str, Estimate]]) -> str | None:
-    """Return why no setting has a monetary cost; None if at least one has."""
+    """Explain why no setting has a monetary cost; None if at least one has."""
     if any("usd_per_million_samples" in one for one in found):
         return None
     if not prices.hourly:
@@ -136,11 +137,11 @@ def _device_names(group: SettingRuns) -> tuple[str, ...]:
     return group.effective.device_names if group.effective else ()
 
 
-# Costs and memory in findings, for the Pareto front and the advice.
+# Lookups of costs and memory in findings, for the Pareto front and the advice.
 
 
 def same_energy_scope(settings: Sequence[SettingFinding]) -> bool:
-    """Return whether these settings' joules may be compared; those of CPU packages and of GPU boards may not be."""
+    """Return whether these settings' joules may be compared. CPU packages cannot be compared with GPU boards."""
     return (
         len({setting.metrics["energy_joules"].scope for setting in settings if "joules_per_sample" in setting.costs})
         < 2
@@ -148,7 +149,7 @@ def same_energy_scope(settings: Sequence[SettingFinding]) -> bool:
 
 
 def cost_metric(settings: Sequence[SettingFinding]) -> str:
-    """Return the cost metric for comparing settings: per result if any setting has it, else per million samples."""
+    """Return the metric for comparing settings by cost: per result if available for any, else per million samples."""
     return (
         "usd_per_result"
         if any("usd_per_result" in setting.costs for setting in settings)
@@ -157,7 +158,7 @@ def cost_metric(settings: Sequence[SettingFinding]) -> str:
 
 
 def common_memory_metric(settings: Sequence[SettingFinding]) -> str | None:
-    """Return the first memory metric that all of these settings have, if any."""
+    """Return the first memory metric available for all of these settings, if any."""
     return next(
         (name for name in MEMORY_METRICS if all(median_of(setting, name) is not None for setting in settings)), None
     )
@@ -169,7 +170,7 @@ def median_of(setting: SettingFinding, metric: str) -> float | None:
 
 
 def cost_of(setting: SettingFinding, name: str) -> float | None:
-    """Return the setting's cost with this name; None if there is no such cost."""
+    """Return the setting's cost with the given name; None if it is not available."""
     return setting.costs[name].value if name in setting.costs else None
 
 

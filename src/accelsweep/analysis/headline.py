@@ -61,8 +61,8 @@ class Situation:
     """The inputs to a recommendation: the settings' findings, the rules behind their verdicts, and the observed noise.
 
     `front` names the settings on the Pareto front; `noise` is the standard deviation of a log rate within a block, or
-    None. `rivals` returns the settings that cannot be distinguished from a given setting. `block_seconds` is the wall
-    time of one additional block, or None. `metric` is the metric by which settings are compared.
+    None if unknown. `rivals` returns the settings that cannot be distinguished from a given setting. `block_seconds` is
+    the wall time of one additional block, or None if unknown. `metric` is the metric by which settings are compared.
     """
 
     manifest: Manifest
@@ -77,12 +77,12 @@ class Situation:
 
     @property
     def repeats(self) -> int:
-        """The number of repeats behind the settings' ratios."""
+        """The number of repeats that the settings' ratios are based on."""
         return planned_repeats(self.settings, self.manifest)
 
     @property
     def room(self) -> int:
-        """The number of further blocks that may be recommended: up to `repeats_most` in total."""
+        """The number of further blocks that may be recommended before the total reaches `repeats_most`."""
         return max(0, self.manifest.options.repeats_most - self.repeats)
 
     @property
@@ -114,7 +114,7 @@ def advice(
     settle: str | None = None,
     settle_blocks: int = 0,
 ) -> Recommendation:
-    """Return the recommendation composed of the headline, the sentences in `detail`, and the choice's doubts."""
+    """Build a recommendation from the headline, the sentences in `detail`, and the doubts about the chosen setting."""
     details = " ".join(part for part in detail if part)
     doubts = [f"{doubt_description(doubt)} ({doubt.code})" for doubt in chosen.doubts] if chosen is not None else []
     parts = (f"{headline}.", details, f"Doubts: {'; '.join(doubts)}." if doubts else "")
@@ -134,7 +134,7 @@ def advice(
 
 
 def gain_headline(setting: SettingFinding, baseline: SettingFinding | None, wording: Wording = FASTER) -> str:
-    """Return `32-bit, 1 process, batch 128 is 1.8x faster`; without a number if the interval is uninformative."""
+    """Return `32-bit, 1 process, batch 128 is 1.8x faster`; the number is omitted if the interval is uninformative."""
     ratio = setting.ratio
     assert ratio is not None
     if ratio.low is None or ratio.high is None:
@@ -167,7 +167,7 @@ def ratio_text(ratio: Estimate, name: str, wording: Wording = FASTER) -> str:
 
 
 def percent_change(ratio: Estimate) -> tuple[str, str]:
-    """Return a rate's change in percent and its interval in brackets (empty if there is none)."""
+    """Return a rate's change in percent, and its interval in brackets ('' if there is none)."""
     value = 100.0 * (ratio.value - 1.0)
     if ratio.low is None or ratio.high is None:
         return f"{value:.1f}", ""
@@ -176,7 +176,7 @@ def percent_change(ratio: Estimate) -> tuple[str, str]:
 
 
 def memory_text(setting: SettingFinding) -> str | None:
-    """Return a setting's memory, with its share if the inventory lists the size: `233 MiB, 1 % of the machine`."""
+    """Describe a setting's memory use: `233 MiB, 1 % of the machine` (no share if the inventory lists no size)."""
     name = common_memory_metric([setting])
     used = median_of(setting, name) if name is not None else None
     if used is None:
@@ -185,7 +185,7 @@ def memory_text(setting: SettingFinding) -> str | None:
 
 
 def with_full_stop(text: str) -> str:
-    """Return the text ending in exactly one full stop."""
+    """Return the text with exactly one full stop at the end."""
     return text.rstrip(".") + "."
 
 
@@ -195,7 +195,7 @@ def setting_text(setting: SettingFinding) -> str:
 
 
 def short_name(setting: SettingFinding, other: SettingFinding | None, most: int) -> str:
-    """Return a setting's name in at most `most` words: the full name, what differs from `other`, or the first parts."""
+    """Shorten a setting's name to `most` words: the full name, its differences from `other`, or its first parts."""
 
     def count(parts: Iterable[str]) -> int:
         return sum(len(part.split()) for part in parts)
@@ -211,9 +211,9 @@ def short_name(setting: SettingFinding, other: SettingFinding | None, most: int)
 
 
 def add_blocks_command(manifest: Manifest, added: int) -> str | None:
-    """Return the command line that adds the given number of blocks to this sweep; None for 0.
+    """Return the command line that adds the given number of blocks to this sweep; None if the number is 0.
 
-    Sweeps with a pilot and sweeps that run until decided choose the number themselves.
+    Sweeps that use a pilot and sweeps that run until decided determine the number themselves.
     """
     if not added:
         return None

@@ -1,7 +1,7 @@
 """Confidence intervals and the verdicts they support.
 
-The run is the unit, and rates are compared on the log scale. Nothing in this module reads records. Sums use
-`math.fsum`, which rounds only once, so the order of the values cannot change a digit.
+The run is the statistical unit, and rates are compared on the log scale. Nothing in this module reads records. Sums use
+`math.fsum`, which rounds only once, so the order of the values cannot affect any digit of the result.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from accelsweep.tasks import SIZE_METRICS
 Key = TypeVar("Key")
 
 MIN_PAIRS = 3
-"""Blocks that two settings must share for a paired interval; with fewer, Welch's is used."""
+"""Blocks that two settings must share for a paired interval; with fewer, Welch's interval is used."""
 
 _NO_SPREAD = 1e-12
-"""A relative spread below this counts as rounding error, not noise."""
+"""A relative spread below this is treated as rounding error, not noise."""
 
 _MAX_EXPONENT = 600.0
-"""exp() of a larger value may overflow once it is scaled."""
+"""For larger values, exp() may overflow when the result is scaled."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over `count` units (blocks) with its interval, or the reason why there is none."""
+    """A mean over `count` units (blocks) with its interval, or the reason why there is no interval."""
 
     center: float
     half_width: float | None
@@ -66,13 +66,13 @@ def critical_t(degrees_of_freedom: float, confidence: float, family: int = 1) ->
     Each interval has confidence 1 - (1 - confidence) / family, so that all hold simultaneously with at least
     `confidence` (Bonferroni's inequality; Dunn, "Multiple Comparisons among Means", JASA 1961).
     """
-    from scipy import special  # imported late: saves 0.25 s in commands without intervals
+    from scipy import special  # imported lazily: saves 0.25 s in commands that compute no intervals
 
     return float(special.stdtrit(degrees_of_freedom, 1.0 - (1.0 - confidence) / (2.0 * max(family, 1))))
 
 
 def prior_degrees(settings: int) -> float:
-    """Return the cap on the degrees of freedom that the prior variance of `settings` settings contributes to each one.
+    """Return the maximum degrees of freedom that the prior variance of `settings` settings contributes to each of them.
 
     The comparisons share the baseline, which makes their variances look more alike than they are. A cap of half the
     number of settings, at most 8, preserves the coverage in the simulations of benchmarks/coverage.py.
@@ -81,7 +81,7 @@ def prior_degrees(settings: int) -> float:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the arithmetic mean, independent of the order. Raises ZeroDivisionError if there are no values."""
+    """Return the arithmetic mean, regardless of order. Raises ZeroDivisionError if there are no values."""
     return math.fsum(values) / len(values)
 
 
@@ -94,7 +94,8 @@ def variance(values: Sequence[float]) -> float:
 def t_interval(values: Sequence[float], family: Family) -> Interval:
     """Return the mean of independent values with Student's t-interval ("The Probable Error of a Mean", 1908).
 
-    There is no interval for values identical to the last digit: the clock or the quantity is too coarse to show noise.
+    No interval is computed for values identical to the last digit, because the clock or the quantity is then too coarse
+    to show noise.
     """
     center, count = mean(values), len(values)
     if count < 2:
@@ -132,24 +133,24 @@ def is_paired(a: Mapping[Key, float], b: Mapping[Key, float]) -> bool:
 
 
 def log_ratio(a: Mapping[str, float], b: Mapping[str, float], family: Family) -> Interval:
-    """Return the interval of log(rate a / rate b) from log rates per block: paired if possible, otherwise Welch's."""
+    """Return the interval of log(rate a / rate b) from per-block log rates: paired if possible, otherwise Welch's."""
     if is_paired(a, b):
         return paired_interval(a, b, family)
     return welch_interval(list(a.values()), list(b.values()), family)
 
 
 def round_significant(value: float, digits: int = 6) -> float:
-    """Return `value` rounded to the given number of significant digits. All numbers in findings are rounded here."""
+    """Round `value` to the given number of significant digits. Every number in the findings is rounded here."""
     return float(f"{value:.{digits}g}")
 
 
 def linear_estimate(interval: Interval, unit: str, family: Family) -> Estimate:
-    """Return an interval of plain values as an estimate for the findings."""
+    """Convert an interval of plain values to an estimate for the findings."""
     return _estimate(interval.center, interval.low, interval.high, interval, unit, family)
 
 
 def exponential_estimate(interval: Interval, unit: str, family: Family, scale: float = 1.0) -> Estimate:
-    """Return an interval of logarithms (mean or ratio) as an estimate on the original scale, multiplied by `scale`."""
+    """Convert an interval of logarithms (mean or ratio) to an estimate on the original scale, multiplied by `scale`."""
     low, high = (
         None if end is None else scale * math.exp(min(end, _MAX_EXPONENT)) for end in (interval.low, interval.high)
     )
@@ -192,8 +193,8 @@ def verdict(ratio: Estimate, threshold: float, metric: str = "samples_per_second
 def pooled_noise(pairs: Iterable[tuple[Mapping[str, float], Mapping[str, float]]]) -> float | None:
     """Return the standard deviation of one run's log rate within a block, pooled over pairs of settings, if available.
 
-    The variance of the difference between two runs is twice that of one run. If a side is the mean of several runs in a
-    block, the result is the noise of single runs with the same precision.
+    The variance of the difference between two runs is twice that of a single run. If a side is the mean of several runs
+    in a block, the result is the noise of single runs with equal precision.
     """
     squares, degrees = [], 0
     for a, b in pairs:

@@ -1,9 +1,9 @@
 """Merges the plans and runs of several sweeps into one larger sweep for `analyse`.
 
-Run and block names are prefixed with the name of their sweep (`A/3f2a-r0`), so that nothing is paired across sweeps. A
-setting planned by several sweeps has one finding per kind of hardware. A different commit or different software on
-identical hardware counts as a different kind, named after the commit or the sweep. If nothing differs, the runs count
-as further repeats.
+Run and block names are prefixed with the sweep's name (`A/3f2a-r0`), so that nothing is paired across sweeps. For a
+setting planned by several sweeps, there is one finding per kind of hardware. A different commit or different software
+on identical hardware counts as a different kind, named after the commit or the sweep. If nothing differs, the runs
+count as further repeats.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ACCELERATORS = frozenset(get_args(Accelerator))
 
 @dataclass(frozen=True)
 class Part:
-    """One of the merged sweeps: its folder's name, its runs as returned by `collect`, and its plan."""
+    """One of the merged sweeps: its folder name, its runs as returned by `collect`, and its plan."""
 
     name: str
     runs: Sequence[RunRow]
@@ -39,14 +39,14 @@ class Part:
 
 
 def analyse_together(name: str, parts: Sequence[Part], home: Path | None = None) -> Findings:
-    """Return the findings of several sweeps under the name `name`, with the first sweep's baseline and options.
+    """Analyse several sweeps together, using the first sweep's baseline and options; `name` names the result.
 
-    `home` is the working directory that contains all of them, if there is one.
+    `home` is the working directory that contains all the sweeps, if there is one.
     """
     findings = analyse(*merge(name, parts), home=home)
     advice = findings.recommendation
     if advice.settle is not None:
-        # each sweep adds blocks to all settings that it shares with the other sweeps
+        # each sweep contributes blocks to all settings that it has in common with the other sweeps
         sharing = (
             len({MergedName.of(run.block or "").sweep for run in setting.runs})
             for setting in findings.settings
@@ -71,11 +71,11 @@ def analyse_together(name: str, parts: Sequence[Part], home: Path | None = None)
 
 
 def merge(name: str, parts: Sequence[Part]) -> tuple[list[RunRow], Manifest]:
-    """Return the combined runs and plan of all `parts`, in their order."""
+    """Combine the runs and plans of all `parts`, in the given order."""
     runs = _mark_hardware([_renamed(part.name, run) for part in parts for run in part.runs])
     axes = tuple(dict.fromkeys(axis for part in parts for axis in part.manifest.axes))
     settings = _settings(parts, axes, {run.setting: run.config.raw for run in runs if run.config is not None})
-    # an unsupported setting has no row if another sweep supports it or already reports the same
+    # the row of an unsupported setting is dropped if another sweep supports the setting or already reports the same
     merged, seen = [], {setting.name for setting in settings if setting.unsupported is None}
     for run in runs:
         if run.run is None and run.outcome is Outcome.unsupported:
@@ -87,13 +87,13 @@ def merge(name: str, parts: Sequence[Part]) -> tuple[list[RunRow], Manifest]:
 
 
 def _renamed(sweep: str, row: RunRow) -> RunRow:
-    """Return a row with its run and block names prefixed with the sweep's name."""
+    """Prefix a row's run and block names with the sweep's name."""
     run, block = (None if name is None else str(MergedName(sweep, name)) for name in (row.run, row.block))
     return replace(row, sweep=sweep, run=run, block=block)
 
 
 def _mark_hardware(runs: Sequence[RunRow]) -> list[RunRow]:
-    """Add the commit, or else the sweep, to identical hardware if commit or software differ between its runs."""
+    """Label identical hardware with the commit, or else the sweep, if its runs differ in commit or software."""
     kinds: dict[HardwareKind, dict[str, RunRow]] = {}
     for run in runs:
         if run.recorded:
@@ -108,7 +108,7 @@ def _mark_hardware(runs: Sequence[RunRow]) -> list[RunRow]:
 
 
 def _variant(run: RunRow) -> str:
-    """Return what must be identical for runs on identical hardware to count as repeats of each other."""
+    """Return a key that runs on identical hardware must share to count as repeats of each other."""
     return canonical_json([run.software, run.sources, *run.checkout])
 
 
@@ -122,7 +122,7 @@ def _marks(variants: Mapping[str, RunRow]) -> dict[str, dict[str, str]]:
 def _settings(
     parts: Sequence[Part], axes: Sequence[str], configs: Mapping[str, Mapping[str, Any]]
 ) -> tuple[PlannedSetting, ...]:
-    """Return every planned setting once, with its value, as set in the plan or config, on each axis of any sweep."""
+    """Return every planned setting once, with its value on every sweep's axes, taken from the plan or the config."""
     merged: dict[str, PlannedSetting] = {}
     for setting in (setting for part in parts for setting in part.manifest.settings):
         known = merged.get(setting.name, setting)
@@ -137,7 +137,7 @@ def _settings(
 
 
 def _plain_value(config: Mapping[str, Any], axis: str) -> Any:
-    """Return a config's scalar value on an axis, if it has one."""
+    """Return a config's value on an axis if it is a scalar, else None."""
     value = look_up(config, axis.lstrip("+"))
     return None if value is MISSING or isinstance(value, Mapping | list) else value
 
@@ -145,7 +145,7 @@ def _plain_value(config: Mapping[str, Any], axis: str) -> Any:
 def _manifest(
     name: str, parts: Sequence[Part], axes: tuple[str, ...], settings: tuple[PlannedSetting, ...]
 ) -> Manifest:
-    """Return the first plan extended by the others, applying each plan's prices to the hardware of its own runs."""
+    """Extend the first plan with the others, applying each plan's prices to the hardware of its own runs."""
     plans = [part.manifest for part in parts]
     experiments = {plan.experiment for plan in plans}
     inventory = dict.fromkeys(device for plan in plans for device in plan.site.devices)
@@ -182,7 +182,7 @@ def _manifest(
 
 
 def _prices(parts: Sequence[Part]) -> Prices:
-    """Return all prices by device model, giving precedence to earlier parts.
+    """Return all prices keyed by device model; earlier parts take precedence.
 
     A price for all CPUs applies only to the CPUs of its own sweep.
     """

@@ -1,4 +1,4 @@
-"""The Pareto front: settings that no other setting is shown to beat across all common objectives."""
+"""Computes the Pareto front: the settings that no other setting demonstrably beats across all common objectives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Ends = tuple[float, float]
 
 @dataclass(frozen=True)
 class Objective:
-    """Each setting's value in one objective, as both ends of its interval; smaller is better.
+    """Each setting's value for one objective, as the two ends of its interval; smaller is better.
 
     Two values that differ by at most `share` of the better value plus `margin` count as equally good.
     """
@@ -27,12 +27,12 @@ class Objective:
     margin: float = 0.0
 
     def as_good(self, index: int, other: int) -> bool:
-        """Return whether a setting is shown to be no worse than `other`, apart from differences that do not matter."""
+        """Return whether a setting is demonstrably no worse than `other`, ignoring differences that do not matter."""
         best = self.ends[other][0]
         return self.ends[index][1] <= best + self.share * abs(best) + self.margin
 
     def better(self, index: int, other: int) -> bool:
-        """Return whether a setting is shown to be better than `other`."""
+        """Return whether a setting is demonstrably better than `other`."""
         return self.ends[index][1] < self.ends[other][0]
 
 
@@ -46,7 +46,7 @@ def candidates(settings: Sequence[SettingFinding]) -> list[SettingFinding]:
 
 
 def objectives(settings: Sequence[SettingFinding], quality: QualityMeasure, threshold: float) -> dict[str, Objective]:
-    """Return the objectives for which all `settings` have a value: time per sample, money, energy, memory, quality.
+    """Return the objectives available for all `settings`: time per sample, money, energy, memory, quality.
 
     `threshold` is the largest relative difference in rate, cost or memory that does not matter; quality has its own
     margin. Energy and memory count only if all readings have the same scope or kind.
@@ -71,9 +71,10 @@ def objectives(settings: Sequence[SettingFinding], quality: QualityMeasure, thre
 
 
 def pareto_front(goals: Mapping[str, Objective], count: int) -> list[int]:
-    """Return the indices, out of `count`, not dominated by another one: as good in all objectives and better in one.
+    """Return the indices below `count` that no other index dominates.
 
-    A value without an interval proves nothing, so a setting with few runs stays on the front.
+    To dominate is to be as good in all objectives and better in at least one. A value without an interval proves
+    nothing, so a setting with few runs stays on the front.
     """
 
     def dominates(index: int, other: int) -> bool:
@@ -97,7 +98,7 @@ def _inverse(ends: _Ends | None) -> _Ends | None:
 
 
 def _range(summary: Summary | None) -> _Ends | None:
-    """Return the smallest and largest observed values, because memory readings repeat exactly or nearly so."""
+    """Return the smallest and largest observed values, which suffice for memory because its readings barely vary."""
     if summary is None or summary.minimum is None or summary.maximum is None:
         return None
     return summary.minimum, summary.maximum

@@ -21,7 +21,7 @@ NOT_MEASURED = "quality: not measured"
 FASTER_BUT_WORSE = "faster, but worse"
 
 _SHARES = ("acc", "f1", "auc", "auroc", "precision", "recall", "dice", "iou", "jaccard", "specificity")
-"""Metrics with one of these words in their name lie between 0 and 1: torchmetrics' names and common abbreviations."""
+"""Words in the names of metrics that range from 0 to 1: torchmetrics' names and common abbreviations."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SettingQuality:
 
 @dataclass(frozen=True)
 class QualityMeasure:
-    """The quality metric: its name, whether `max` or `min` is `better`, and the margin of negligible differences."""
+    """The quality metric: its name, whether `max` or `min` is `better`, and the margin for negligible differences."""
 
     metric: str | None
     better: str | None
@@ -58,7 +58,7 @@ def quality_measure(groups: Sequence[SettingRuns], margin: float) -> QualityMeas
 def compare_quality(
     groups: Sequence[SettingRuns], comparisons: Sequence[Comparison], family: Family, measure: QualityMeasure
 ) -> list[SettingQuality]:
-    """Return each setting's quality, compared with the same partner as its rate.
+    """Return each setting's quality, compared with the partner that is also used for its rate.
 
     The differences are paired by seed; their variances are pooled separately for each kind of hardware.
     """
@@ -103,7 +103,7 @@ def _quality(
 
 
 def _clip_share(average: Estimate, metric: str | None) -> Estimate:
-    """Clip the interval if the metric lies between 0 and 1."""
+    """Clip the interval to [0, 1] if the metric has that range."""
     name = (metric or "").lower()
     share = "accuracy" in name or not set(_SHARES).isdisjoint(re.split(r"[^a-z0-9]+", name))
     if average.low is None or average.high is None or not share:
@@ -112,7 +112,7 @@ def _clip_share(average: Estimate, metric: str | None) -> Estimate:
 
 
 def quality_by_seed(group: SettingRuns) -> dict[int, float]:
-    """Return the mean quality per seed."""
+    """Return the mean quality for each seed."""
     values: dict[int, list[float]] = {}
     for run in group.measured:
         if (value := run.value("quality")) is not None and run.seed is not None:
@@ -121,7 +121,10 @@ def quality_by_seed(group: SettingRuns) -> dict[int, float]:
 
 
 def _wording(difference: Estimate, measure: QualityMeasure) -> str:
-    """Return the verdict on non-inferiority and equivalence (Schuirmann 1987; Piaggio et al., JAMA 2012)."""
+    """Return the wording of the verdict on non-inferiority and equivalence.
+
+    Sources: Schuirmann 1987; Piaggio et al., JAMA 2012.
+    """
     if difference.low is None or difference.high is None:
         return f"{UNDECIDED} at {difference.count} repeat{'s' if difference.count != 1 else ''}"
     low, high = (-difference.high, -difference.low) if measure.better == "min" else (difference.low, difference.high)

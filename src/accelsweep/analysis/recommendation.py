@@ -1,4 +1,4 @@
-"""The recommendation: which setting to choose, or why it is too early, and the command to settle open questions."""
+"""Recommends a setting or explains why it is too early to choose, with the command that settles open questions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ QUIETER_RUNS = (
 
 @dataclass(frozen=True)
 class Assessment:
-    """The assessment of all settings together. `visible` is the smallest effect that the repeats can show."""
+    """The joint assessment of all settings. `visible` is the smallest effect that the repeats can detect."""
 
     repeats: int
     visible: float | None
@@ -109,9 +109,9 @@ def assess(
 
 
 def recommend(situations: Mapping[str, Situation]) -> Recommendation:
-    """Return the recommendation in words, with all numbers taken from the settings' findings.
+    """Write the recommendation, taking all numbers from the settings' findings.
 
-    `situations` are keyed by the baseline's hardware. If there are several, they are compared by cost per result, and
+    `situations` is keyed by the baseline's hardware. If it contains several, they are compared by cost per result, and
     the advice for each is listed among the alternatives.
     """
     each = {}
@@ -189,7 +189,7 @@ def _disturbed(situation: Situation, disturbed: Sequence[SettingFinding]) -> Rec
 
 
 def _keep_baseline(situation: Situation, baseline: SettingFinding, worse: Sequence[SettingFinding]) -> Recommendation:
-    """Recommend the baseline; `worse` are the settings that are faster but lose quality, fastest first."""
+    """Recommend the baseline; `worse` lists the settings that are faster but lose quality, fastest first."""
     others = len(situation.having(*LESS, Verdict.same)) + len(worse)
     if not others:
         return nothing_to_compare(situation)
@@ -224,9 +224,9 @@ def _not_yet(
 
 
 def _more_repeats(situation: Situation, ratios: Sequence[float]) -> int:
-    """Return how many more blocks should settle most of these ratios; 0 if no number is recommended.
+    """Return how many more blocks should settle most of these ratios; 0 if no number can be recommended.
 
-    At most `repeats_most` in total are recommended: beyond that, other measures help more.
+    The total never exceeds `repeats_most`: beyond that, other measures are more effective.
     """
     if not ratios or not situation.room:
         return 0
@@ -248,7 +248,7 @@ def _ratio(setting: SettingFinding) -> float:
 
 
 def block_seconds(groups: Sequence[SettingRuns], manifest: Manifest) -> float | None:
-    """Return the wall time of one additional block in seconds: its start-up plus the mean of each setting's runs.
+    """Return the wall time in seconds of one additional block: its start-up plus the mean time of each setting's runs.
 
     The baseline counts once for each of its runs in a new block. Failed runs are included, because a new block repeats
     them. None if no run has a wall time.
@@ -269,7 +269,7 @@ def block_seconds(groups: Sequence[SettingRuns], manifest: Manifest) -> float | 
 
 
 def _start_seconds(runs: Iterable[RunRow]) -> float:
-    """Return the shortest pause between two blocks, or 0: longer pauses include more than a block's start-up."""
+    """Return the shortest pause between two blocks, or 0; longer pauses include more than a block's start-up."""
     spans: dict[str, list[tuple[datetime, datetime]]] = {}
     for run in runs:
         if run.block and run.started_at and run.finished_at:

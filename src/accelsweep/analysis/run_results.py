@@ -1,4 +1,4 @@
-"""Rows for runs with their recorded values, grouped by setting and kind of hardware for the analysis."""
+"""Defines rows of runs with their recorded values, grouped by setting and kind of hardware for the analysis."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from accelsweep.tasks import compared_rate
 class RunRow:
     """A planned run with the values from its record, or an unsupported setting (`run` is None).
 
-    Fields are named as in `records.run_record.Record`, with the parts of the fingerprint as separate fields. Values
-    that come only from a record are empty or None if there is no record. `wall_seconds` are seconds; times are UTC in
-    ISO 8601.
+    Field names match `records.run_record.Record`, except that the parts of the fingerprint are separate fields. Fields
+    that only a record can fill are empty or None if there is no record. `wall_seconds` is in seconds; times are in UTC,
+    formatted as ISO 8601.
     """
 
     sweep: str
@@ -61,7 +61,7 @@ class RunRow:
         return self.record_sha256 is not None
 
     def value(self, metric: str) -> float | None:
-        """Return the metric's value; None if the run was not measured or has no such value."""
+        """Return the metric's value; None if the run was not measured or the metric has no value."""
         if self.outcome is not Outcome.measured or metric not in self.metrics:
             return None
         return self.metrics[metric].value
@@ -96,7 +96,7 @@ class RunRow:
 
 
 def sorted_runs(runs: Iterable[RunRow]) -> list[RunRow]:
-    """Return the rows by setting, repeat and block, so that the findings do not depend on their order."""
+    """Sort the rows by setting, repeat and block, so that the findings do not depend on their original order."""
     return sorted(runs, key=lambda run: (run.setting, -1 if run.repeat is None else run.repeat, run.block or ""))
 
 
@@ -119,12 +119,12 @@ class SettingRuns:
 
     @property
     def label(self) -> str:
-        """A short label of the setting's axes."""
+        """A short label built from the setting's axes."""
         return label(self.planned.axes)
 
     @cached_property
     def measured(self) -> tuple[RunRow, ...]:
-        """The measured runs, including those that missed their target and so have no rate."""
+        """The measured runs, including those without a rate because they missed their target."""
         return tuple(run for run in self.runs if run.outcome is Outcome.measured)
 
     @cached_property
@@ -134,12 +134,12 @@ class SettingRuns:
 
     @cached_property
     def config(self) -> SettingConfig | None:
-        """The frozen config; None if neither a record nor a block contains it, as for unsupported settings."""
+        """The frozen config; None if no record or block contains it, as is the case for unsupported settings."""
         return next((run.config for run in self.runs if run.config is not None), None)
 
     @cached_property
     def effective(self) -> Effective | None:
-        """The effective options of the first measured run that recorded them, or None."""
+        """The effective options of the first measured run that recorded any, or None."""
         return next((run.effective for run in self.measured if run.effective is not None), None)
 
     @property
@@ -149,7 +149,7 @@ class SettingRuns:
 
     @property
     def world_size(self) -> int | None:
-        """The configured number of devices (processes on a CPU) over all nodes; None if there is no config."""
+        """The configured number of devices (on a CPU, processes) across all nodes; None if there is no config."""
         return None if self.config is None else self.config.world_size
 
     @cached_property
@@ -169,13 +169,13 @@ class SettingRuns:
         return next((reading.unit for reading in readings), rate_unit(self.rate_metric))
 
     def rate(self, run: RunRow) -> float | None:
-        """Return the rate of one of the runs, if it has one."""
+        """Return the rate of a run in this group, or None."""
         return run.value(self.rate_metric)
 
     def logs(self, metric: str) -> dict[str, float]:
-        """Return the mean natural logarithm of a metric per block, which is the statistical unit.
+        """Return the mean natural logarithm of a metric for each block, the statistical unit.
 
-        Runs without a positive value are left out.
+        Runs without a positive value are skipped.
         """
         values: dict[str, list[float]] = {}
         for run in self.measured:
@@ -189,7 +189,7 @@ class SettingRuns:
 
 
 def rate_metric_of(manifest: Manifest, runs: Sequence[RunRow]) -> str:
-    """Return the metric that the sweep compares: `analysis.rate`, or that of the baseline's (else the first) task."""
+    """Return the metric that the sweep compares: `analysis.rate`, else that of the baseline's or the first task."""
     first = sorted(runs, key=lambda run: run.setting != manifest.baseline)
     return compared_rate(
         manifest.options.analysis.rate, (run.config.task_name for run in first if run.config is not None)
@@ -197,7 +197,7 @@ def rate_metric_of(manifest: Manifest, runs: Sequence[RunRow]) -> str:
 
 
 def group_runs(manifest: Manifest, runs: Sequence[RunRow], rate_metric: str | None = None) -> list[SettingRuns]:
-    """Group the runs by setting and kind of hardware, in grid order; runs without a record join the first kind.
+    """Group the runs by setting and kind of hardware, in grid order. Runs without a record are added to the first kind.
 
     `rate_metric` overrides the metric derived from this sweep alone.
     """
@@ -219,7 +219,7 @@ def group_runs(manifest: Manifest, runs: Sequence[RunRow], rate_metric: str | No
 
 
 def environment_summary(manifest: Manifest, runs: Iterable[RunRow]) -> dict[str, str]:
-    """Return the runs' versions (with build tags), system and governor; multiple values are joined."""
+    """Summarise the runs' versions (with build tags), system and governor; differing values are joined."""
     found: dict[str, set[str]] = {}
     for run in runs:
         before = run.surroundings.before
@@ -234,7 +234,7 @@ def environment_summary(manifest: Manifest, runs: Iterable[RunRow]) -> dict[str,
 
 
 def records_digest(runs: Iterable[RunRow]) -> str:
-    """Return the SHA-256 of all run names together with the SHA-256 of each run's record file."""
+    """Return a SHA-256 over all run names and the SHA-256 of each run's record file."""
     return sha256_text(canonical_json(sorted([run.run or run.setting, run.record_sha256 or ""] for run in runs)))
 
 
@@ -262,9 +262,9 @@ def _class_names(targets: Iterable[str]) -> tuple[str, ...]:
 def setting_series(
     groups: Iterable[SettingRuns], free: Collection[str], same: Callable[[SettingRuns], Any] = lambda _: None
 ) -> list[list[SettingRuns]]:
-    """Return groups of two or more settings on one kind of hardware that differ only in the `free` config keys.
+    """Return series of two or more settings on the same kind of hardware that differ only in the `free` config keys.
 
-    Settings in a group also have the same value of `same`. Settings that have not run are left out.
+    Within a series, `same` also returns the same value for every setting. Settings that have not run are left out.
     """
     found: dict[tuple[HardwareKind, str], list[SettingRuns]] = {}
     for group in groups:
@@ -275,7 +275,7 @@ def setting_series(
 
 
 def series_label(axes: Mapping[str, Any], free: Collection[str], *suffix: str) -> str:
-    """Return a short label for a series: the axes that do not vary within it, then `suffix`."""
+    """Return a short label for a series: the axes that are constant within it, followed by `suffix`."""
     parts = [
         str(value)
         if key in ("accelerator", "precision")

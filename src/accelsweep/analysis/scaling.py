@@ -1,7 +1,8 @@
-"""Scaling across devices, strong (constant global batch) and weak (constant batch per device), and across batch sizes.
+"""Analyses scaling across devices and batch sizes.
 
-Each point of a scaling curve is compared with the point with the fewest devices. Gunther's universal scalability law is
-fitted to curves with at least four device counts, with intervals over blocks.
+Scaling across devices is strong (constant global batch size) or weak (constant batch size per device). Each point on a
+scaling curve is compared with the point with the fewest devices. Gunther's universal scalability law is fitted to
+curves with at least four device counts, with intervals over blocks.
 """
 
 from __future__ import annotations
@@ -43,26 +44,26 @@ KNEE_SHARE = 0.95
 """The knee is the smallest batch size that reaches this share of the series' best rate."""
 
 MIN_DEVICE_COUNTS = 4
-"""Device counts required for a fit: the law has three unknowns, and a fourth point can contradict it."""
+"""Device counts required for a fit: the law has three unknowns, so only a fourth point can contradict it."""
 
 MIN_MARGINAL_GAIN = 0.5
-"""Another device is worthwhile if it adds at least this share of a single device's rate."""
+"""An additional device is worthwhile if it adds at least this share of a single device's rate."""
 
 _ZERO = 1e-9
 """A fitted parameter below this counts as being at its bound."""
 
 _MAX_DEVICES = 1e6
-"""Larger device counts are reported as unlimited."""
+"""Device counts above this are reported as unlimited."""
 
 Array = npt.NDArray[np.float64]
 
 Logs = Mapping[int, Mapping[str, float]]
-"""For each device count, the logarithm of the rate in each block."""
+"""Maps each device count to the logarithm of the rate in each block."""
 
 
 @dataclass(frozen=True)
 class ScalingCurve:
-    """Settings with the same work on different numbers of devices, fewest first; `kind` is `strong` or `weak`."""
+    """Settings that do the same work on different numbers of devices, fewest first; `kind` is `strong` or `weak`."""
 
     kind: str
     members: tuple[SettingRuns, ...]
@@ -73,7 +74,7 @@ class ScalingCurve:
         return self.members[0]
 
     def label(self, group: SettingRuns) -> str:
-        """Return a setting's axes that do not vary along the curve, and the batch size that is constant."""
+        """Return a label with the setting's axes that do not vary along the curve and the batch size held constant."""
         strong = self.kind == "strong"
         batch = f"global batch {_global_batch(group)}" if strong else f"batch {group.batch_size} per device"
         return series_label(group.planned.axes, _FREE, batch)
@@ -82,7 +83,7 @@ class ScalingCurve:
     def shares_cores(self) -> bool:
         """Whether the ranks share the cores of one CPU, so that more ranks add no devices.
 
-        Ranks with a fixed number of threads each add cores of their own.
+        Each rank with a fixed number of threads adds its own cores instead.
         """
         configs = [group.config for group in self.members if group.config is not None]
         shared = all(config.accelerator == "cpu" and config.threads is None for config in configs)
@@ -94,9 +95,9 @@ class ScalingCurve:
 
 
 def scaling_curves(groups: Sequence[SettingRuns]) -> list[ScalingCurve]:
-    """Return the strong-scaling curves, then the weak-scaling ones.
+    """Return the strong-scaling curves, followed by the weak-scaling curves.
 
-    Size metrics, such as the largest batch, have no curves.
+    There are no curves for size metrics such as the largest batch size.
     """
     curves = []
     for kind, batch in (("strong", _global_batch), ("weak", lambda group: group.batch_size)):
@@ -117,9 +118,9 @@ def _global_batch(group: SettingRuns) -> int | None:
 def scaling(curves: Sequence[ScalingCurve], rules: Rules) -> tuple[ScalingPoint, ...]:
     """Compare each setting on each curve with the curve's setting on the fewest devices.
 
-    Efficiency is the speed-up divided by the ratio of devices (strong: Amdahl 1967; weak: Gustafson 1988). Ranks that
-    share the cores of one CPU have no efficiency. The intervals of all points hold simultaneously; a point that may not
-    be compared with its base is left out.
+    Efficiency is the speed-up divided by the ratio of device counts (strong: Amdahl 1967; weak: Gustafson 1988). It is
+    undefined for ranks that share the cores of one CPU. The intervals of all points hold simultaneously; a point that
+    may not be compared with its base is left out.
     """
     family = Family(sum(len(curve.members) - 1 for curve in curves), rules.family.confidence)
     points = [(curve, group) for curve in curves for group in curve.comparable(rules.across)]
@@ -178,7 +179,7 @@ def _batch_curve(members: Sequence[SettingRuns], hardware: Mapping[HardwareKind,
 
 @dataclass(frozen=True)
 class Law:
-    """A fitted law: its two parameters, their intervals (not clipped), and the largest relative residual."""
+    """A fitted law: its two parameters, their unclipped intervals, and the largest relative residual."""
 
     contention: float
     coherency: float
@@ -186,15 +187,15 @@ class Law:
     misfit: float
 
     def capacity(self, devices: int) -> float:
-        """Return C(n), the rate of n devices divided by that of one."""
+        """Return C(n), the rate of n devices divided by the rate of one."""
         return devices / float(_divisor(devices, np.array([self.contention, self.coherency])))
 
 
 def fit_law(logs: Logs, family: Family) -> Law:
     """Fit the law to log rates by least squares. `family` spans both parameters of all fitted laws.
 
-    `logs` has at least `MIN_DEVICE_COUNTS` device counts, each with at least one value. If three or more blocks contain
-    every device count, only those blocks are used.
+    `logs` must contain at least `MIN_DEVICE_COUNTS` device counts, each with at least one value. If three or more
+    blocks contain every device count, only those blocks are used.
     """
     counts = np.array(sorted(logs), dtype=np.float64)
     shared = sorted(set.intersection(*(set(blocks) for blocks in logs.values())))
@@ -202,7 +203,7 @@ def fit_law(logs: Logs, family: Family) -> Law:
     rows = [[logs[int(n)][block] for block in shared] if paired else list(logs[int(n)].values()) for n in counts]
     means = np.array([mean(row) for row in rows])
 
-    def residuals(at: Array) -> Array:  # centred: the rate of one device is a third, unconstrained parameter
+    def residuals(at: Array) -> Array:  # centred, because the rate of one device is a third, unconstrained parameter
         values = means - np.log(counts) + np.log(_divisor(counts, at))
         return np.asarray(values - values.mean())
 
@@ -217,7 +218,7 @@ def fit_law(logs: Logs, family: Family) -> Law:
         gtol=1e-12,
     )
     at = np.where(fit.x < _ZERO, 0.0, fit.x)  # the optimiser approaches bounds from within
-    weights = -np.linalg.pinv(_jacobian(counts, at))  # of the log rate at each device count on s and on k
+    weights = -np.linalg.pinv(_jacobian(counts, at))  # effect of each device count's log rate on s and k
     rest = [[value - math.log(n / _divisor(n, at)) for value in row] for n, row in zip(counts, rows, strict=True)]
     interval = _paired_interval if paired else _unpaired_interval
     intervals = [interval(rest, weight, float(value), family) for weight, value in zip(weights, at, strict=True)]
@@ -235,12 +236,12 @@ def _jacobian(counts: Array, at: Array) -> Array:
 
 
 def _paired_interval(rest: Sequence[Sequence[float]], weight: Array, at: float, family: Family) -> Interval:
-    """Return a parameter's interval, based on each block's residuals."""
+    """Return a parameter's interval, based on the residuals of each block."""
     return t_interval([at + math.fsum(weight * block) for block in zip(*rest, strict=True)], family)
 
 
 def _unpaired_interval(rest: Sequence[Sequence[float]], weight: Array, at: float, family: Family) -> Interval:
-    """Return a parameter's interval without common blocks, with Welch's and Satterthwaite's degrees of freedom."""
+    """Return a parameter's interval if there are no common blocks, using Welch-Satterthwaite degrees of freedom."""
     center = at + math.fsum(w * mean(row) for w, row in zip(weight, rest, strict=True))
     count = min(map(len, rest))
     if count < 2:
@@ -256,9 +257,10 @@ def _unpaired_interval(rest: Sequence[Sequence[float]], weight: Array, at: float
 def most_devices(contention: float, coherency: float, worth: float) -> int | None:
     """Return the largest n whose last device adds `worth` of a single device's rate: C(n) - C(n - 1) >= worth.
 
-    A `worth` of 0 gives the peak, beyond which the rate falls: the largest n with n (n - 1) <= (1 - s) / k. None means
-    no limit, or a limit beyond a million. Up to the peak C' = (1 - s - k n^2) / (1 + s (n - 1) + k n (n - 1))^2 falls
-    as n, s or k grows, so more contention or coherency never results in more devices.
+    If `worth` is 0, this is the peak, beyond which the rate falls: the largest n with n (n - 1) <= (1 - s) / k. None
+    means that there is no limit or that it exceeds a million. Up to the peak, the derivative
+    C' = (1 - s - k n^2) / (1 + s (n - 1) + k n (n - 1))^2 falls as n, s or k grows, so more contention or coherency
+    never results in more devices.
     """
     at = np.array([contention, coherency])
 
@@ -271,7 +273,7 @@ def most_devices(contention: float, coherency: float, worth: float) -> int | Non
 
 
 def scaling_laws(curves: Sequence[ScalingCurve], rules: Rules) -> tuple[ScalingLaw, ...]:
-    """Return the law of each curve that has enough device counts and on which each rank adds cores.
+    """Return the law for each curve that has enough device counts and on which each rank adds cores.
 
     The intervals of both parameters of all laws hold simultaneously. A setting that may not be compared with the
     setting on the fewest devices is left out. If several settings have the same device count, the first is used.
@@ -309,7 +311,7 @@ def _scaling_law(curve: ScalingCurve, members: dict[int, SettingRuns], family: F
 
 
 def _form(members: dict[int, SettingRuns], intervals: Sequence[Interval]) -> tuple[LawForm, str]:
-    """Return the form of the law that the intervals support, or the reason why they support none."""
+    """Return the form of the law that the intervals support, together with the reason if they support none."""
     for count, group in members.items():
         if (disturbed := disturbance(group)) is not None:
             return LawForm.disturbed, f"the runs on {count} were disturbed: {disturbed}"
@@ -323,9 +325,9 @@ def _form(members: dict[int, SettingRuns], intervals: Sequence[Interval]) -> tup
 
 
 def _clip(value: float, interval: Interval, family: Family, most: float) -> Estimate:
-    """Return a parameter as an estimate: the bounded fit, with the interval clipped to the parameter's bounds.
+    """Convert a parameter to an estimate: the bounded fit, with the interval clipped to the parameter's bounds.
 
-    With few blocks, the bounded fit may lie slightly outside the interval, which belongs to the unbounded fit. The
+    With few blocks, the bounded fit may fall slightly outside the interval, which belongs to the unbounded fit. The
     interval is then widened to contain both.
     """
     estimate = linear_estimate(interval, "1", family)

@@ -1,4 +1,4 @@
-"""Builds the finding for one setting: its runs, comparison with the baseline, quality and costs, rounded."""
+"""Builds the finding for one setting from its runs, comparison with the baseline, quality and costs, and rounds it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OVERRIDE_KEY = re.compile(r"([+~]*)([\w.@/-]+)")
 
 @dataclass(frozen=True)
 class Context:
-    """What a setting's finding depends on besides its own runs."""
+    """Inputs to a setting's finding other than its own runs."""
 
     hardware: Mapping[HardwareKind, str]
     family: Family
@@ -54,7 +54,7 @@ def build_finding(
     levels: Doubt | None,
     context: Context,
 ) -> SettingFinding:
-    """Return a setting's finding; `levels` is the doubt that its rates lie at two levels."""
+    """Return a setting's finding; `levels` is the doubt that its rates form two levels."""
     doubts = [*comparison.doubts, *setting_doubts(group, context.outlying, context.overlapping), levels]
     metrics = summaries(group)
     return SettingFinding(
@@ -105,7 +105,7 @@ def _point(run: RunRow, group: SettingRuns, partner: SettingRuns | None) -> RunP
 
 
 def count_outcomes(runs: Iterable[RunRow]) -> dict[Outcome, int]:
-    """Return the number of runs with each outcome that occurs, in the order of `Outcome`."""
+    """Count the runs by outcome, in the order of `Outcome`; outcomes that do not occur are omitted."""
     counts = Counter(run.outcome for run in runs)
     return {outcome: counts[outcome] for outcome in Outcome if counts[outcome]}
 
@@ -135,7 +135,7 @@ def _joined(separator: str, texts: Iterable[str | None]) -> str | None:
 
 
 def memory_share(metrics: Mapping[str, Summary], effective: Effective | None, site: Site) -> float | None:
-    """Return the memory used divided by that of one device (of the machine, on a CPU); None if not in the inventory."""
+    """Return the share of one device's memory (or, on a CPU, the machine's) in use; None if not in the inventory."""
     medians = (metrics[name].median for name in MEMORY_METRICS if name in metrics)
     used = next((value for value in medians if value is not None), None)
     if used is None or effective is None:
@@ -152,7 +152,7 @@ def memory_share(metrics: Mapping[str, Summary], effective: Effective | None, si
 
 
 def bottleneck_of(group: SettingRuns) -> StepBottleneck | None:
-    """Return the bottleneck from the mean shares of a step's parts, judged as for one run; None without a breakdown.
+    """Judge the bottleneck as for one run, but on the mean shares of a step's parts; None without a breakdown.
 
     Parts that any run could not measure are left out.
     """
@@ -171,9 +171,9 @@ def bottleneck_of(group: SettingRuns) -> StepBottleneck | None:
 
 
 def rerun_command(manifest: Manifest, setting: PlannedSetting) -> str:
-    """Return the command that measures only this setting in a new sweep; the setting keeps its name.
+    """Return the command that measures only this setting, under the same name, in a new sweep.
 
-    This setting's values replace the axis overrides. No baseline is named, because only one setting remains. If the
+    This setting's values replace the axis overrides. No baseline is specified, because only one setting remains. If the
     sweep compares versions, all of them are measured.
     """
     keys = {override: _sign_and_key(override) for override in manifest.overrides}
@@ -190,13 +190,13 @@ def rerun_command(manifest: Manifest, setting: PlannedSetting) -> str:
 
 
 def _sign_and_key(override: str) -> tuple[str, str]:
-    """Return the prefix of an override's key, such as `+`, and the key."""
+    """Split an override's key into its prefix, such as `+`, and the bare key."""
     match = _OVERRIDE_KEY.match(override)
     return (match[1], match[2]) if match else ("", override)
 
 
 def _override(value: Any) -> str:
-    """Return a value in Hydra's override grammar, quoted if necessary."""
+    """Format a value in Hydra's override grammar, quoted if necessary."""
     text = override_value(value)
     if not isinstance(value, str) or _UNQUOTED.fullmatch(text):
         return text
@@ -219,7 +219,7 @@ def _call(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _python(value: Any) -> str:
-    """Return a config value as Python source; a node with a `_target_` becomes a call."""
+    """Format a config value as Python source; a node with a `_target_` becomes a call."""
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
     if isinstance(value, Mapping) and "_target_" in value:

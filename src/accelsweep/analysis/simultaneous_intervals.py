@@ -1,9 +1,9 @@
-"""Simultaneous intervals of many paired differences with moderated variances, and repeated (sequential) intervals.
+"""Computes simultaneous intervals for many paired differences, and repeated (sequential) intervals.
 
-Three blocks say little about one setting's noise, but the other settings show how much noise is usual, so each variance
-is shrunk towards the variances in its pool. The settings share a baseline, which makes their variances look more alike
-than they are, so the prior's degrees of freedom are capped. No half-width is smaller than that of the setting's own
-plain interval.
+Three blocks reveal little about one setting's noise, but the other settings show how much noise is typical, so each
+variance is moderated, i.e. shrunk towards the variances in its pool. The settings share a baseline, which makes their
+variances look more alike than they are, so the prior's degrees of freedom are capped. No half-width is smaller than
+that of the setting's own plain interval.
 
 Source: G. Smyth, "Linear models and empirical Bayes methods for assessing differential expression in microarray
 experiments", Statistical Applications in Genetics and Molecular Biology 3 (2004). The cap and the floor are our
@@ -38,7 +38,7 @@ from accelsweep.config.sweep_options import LOOKS
 Array = npt.NDArray[np.float64]
 
 BlockValues = Mapping[Any, float]
-"""One side of a pair: its values (log rates, qualities), keyed by what pairs them (a block, a seed)."""
+"""One side of a pair: values (log rates or qualities) keyed by the unit of pairing (block or seed)."""
 
 _GRID_POINTS = 801
 """The number of grid points for integrating the density between two bounds."""
@@ -48,8 +48,8 @@ _GRID_POINTS = 801
 class Moderated:
     """The noise in a pool of pairs; shapes are (..., pairs), or (...) for the two prior values.
 
-    `variance` (of one paired difference, in squared units of the differences) has `degrees` degrees of freedom. `prior`
-    is the pool's typical variance, with a weight of `prior_degrees` degrees of freedom.
+    `variance` is that of one paired difference, in squared units of the differences, with `degrees` degrees of freedom.
+    `prior` is the pool's typical variance, weighted with `prior_degrees` degrees of freedom.
     """
 
     variance: Array
@@ -63,8 +63,8 @@ def moderate(variances: Array, degrees: Array, settings: int) -> Moderated:
 
     Leading axes are simulated sweeps. `degrees` are the variances' degrees of freedom, (pairs,) or of the same shape;
     `settings` is the number of settings in the pool, including the baseline. Smyth 2004, section 6.2: once the
-    contribution of chance alone is removed, the mean of the log variances gives the prior variance, and their spread
-    gives the prior's degrees of freedom (here at most `analysis.intervals.prior_degrees`).
+    contribution of chance alone is removed, the mean of the log variances determines the prior variance, and their
+    spread determines the prior's degrees of freedom (capped at `analysis.intervals.prior_degrees`).
     """
     half = np.broadcast_to(np.asarray(degrees, dtype=np.float64) / 2.0, variances.shape)
     logs = np.log(variances) - special.psi(half) + np.log(half)
@@ -81,9 +81,9 @@ def moderate(variances: Array, degrees: Array, settings: int) -> Moderated:
 def half_widths(variances: Array, counts: Array, settings: int, each: float, plain: float) -> Array:
     """Return the half-widths, (..., pairs), of the mean differences in one pool, in units of the differences.
 
-    `variances` and `settings` are as in `moderate`; `counts` are the numbers of differences behind each variance (3 or
-    more). `each` is the confidence of an interval in its family, `plain` the confidence of the setting's own interval,
-    which is the floor.
+    `variances` and `settings` are as in `moderate`; `counts` contains the number of differences (3 or more) behind each
+    variance. `each` is the confidence of an interval in its family, and `plain` is the confidence of the setting's own
+    interval, which serves as the floor.
     """
     counts = np.broadcast_to(np.asarray(counts, dtype=np.float64), variances.shape)
     moderated = moderate(variances, counts - 1.0, settings)
@@ -92,7 +92,7 @@ def half_widths(variances: Array, counts: Array, settings: int, each: float, pla
 
 
 def critical(degrees: Array, confidence: float) -> Array:
-    """Return the half-width of two-sided t-intervals in standard errors."""
+    """Return the half-widths of two-sided t-intervals in standard errors."""
     return np.asarray(special.stdtrit(degrees, 1.0 - (1.0 - confidence) / 2.0), dtype=np.float64)
 
 
@@ -104,8 +104,9 @@ def trigamma(x: Array) -> Array:
 def inverse_trigamma(y: Array) -> Array:
     """Return the x > 0 with trigamma(x) = y, for y > 0.
 
-    This uses Newton's method on 1 / trigamma, which is nearly linear, so it converges from 1/2 + 1/y without
-    overshooting (Smyth 2004, appendix). Beyond 1e7 and below 1e-6, the limits 1/sqrt(y) and 1/y are accurate enough.
+    This applies Newton's method to 1 / trigamma, which is nearly linear, so it converges from 1/2 + 1/y without
+    overshooting (Smyth 2004, appendix). For y above 1e7 and below 1e-6, the limits 1/sqrt(y) and 1/y are accurate
+    enough.
     """
     inner = np.clip(y, 1e-6, 1e7)
     x = 0.5 + 1.0 / inner
@@ -120,7 +121,7 @@ def inverse_trigamma(y: Array) -> Array:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two sides whose mean difference is estimated, and their settings' names. Pairs of the same `kind` form a pool."""
+    """Two sides whose mean difference is estimated, with their setting names. Pairs of the same `kind` form a pool."""
 
     a: BlockValues
     b: BlockValues
@@ -135,7 +136,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Pool:
-    """Pairs of one kind: `members` are their positions among all pairs, with variances and counts of differences."""
+    """Pairs of one kind: `members` contains their indices among all pairs; variances and difference counts match it."""
 
     members: tuple[int, ...]
     variances: tuple[float, ...]
@@ -149,7 +150,7 @@ class Pool:
 
 
 def pools(pairs: Sequence[Pair]) -> list[Pool]:
-    """Return the pools of two or more pairs of the same kind, each pair with 3 or more common keys and some spread."""
+    """Return the pools of two or more pairs of the same kind; every pair has at least 3 common keys and some spread."""
     kinds: dict[Hashable, list[int]] = {}
     for index, pair in enumerate(pairs):
         if is_paired(pair.a, pair.b) and paired_interval(pair.a, pair.b, Family()).half_width is not None:
@@ -178,17 +179,17 @@ def simultaneous_intervals(
     return result
 
 
-# Repeated confidence intervals: the total error over all looks stays within that of one family (alpha spending).
+# Repeated confidence intervals: alpha spending keeps the total error over all looks within that of one family.
 
 
 def alpha_spent(alpha: float, fraction: float) -> float:
-    """Return how much of the two-sided error `alpha` may be spent once this fraction of the blocks is measured."""
+    """Return how much of the two-sided error `alpha` may be spent once `fraction` of the blocks has been measured."""
     return 4.0 * float(special.ndtr(special.ndtri(alpha / 4.0) / math.sqrt(min(1.0, fraction))))
 
 
 @lru_cache(maxsize=256)
 def nominal_levels(alpha: float, looks: Sequence[int] = LOOKS) -> tuple[float, ...]:
-    """Return the two-sided significance level of each look. `looks` are block counts; the last one is the total."""
+    """Return the two-sided significance level of each look. `looks` lists block counts; the last one is the total."""
     levels: list[float] = []
     grid: Array = np.zeros(0)
     density: Array = grid
@@ -212,7 +213,7 @@ def nominal_levels(alpha: float, looks: Sequence[int] = LOOKS) -> tuple[float, .
 
 
 def _crossing_probability(grid: Array, density: Array, step: float) -> Callable[[float], float]:
-    """Return the probability of crossing `bound` now, but no earlier bound, as a function of `bound`."""
+    """Return the probability, as a function of `bound`, of crossing it at this look but no bound at an earlier one."""
 
     def probability(bound: float) -> float:
         leaves = special.ndtr((grid - bound) / step) + special.ndtr((-bound - grid) / step)
@@ -222,7 +223,7 @@ def _crossing_probability(grid: Array, density: Array, step: float) -> Callable[
 
 
 def level_after(blocks: int, alpha: float, looks: Sequence[int] = LOOKS) -> float:
-    """Return the significance level after this number of blocks: that of the latest look, or 0 before the first."""
+    """Return the significance level after this many blocks: that of the latest look, or 0 before the first look."""
     levels = nominal_levels(alpha, tuple(looks))
     return next((levels[index] for index in reversed(range(len(looks))) if looks[index] <= blocks), 0.0)
 
@@ -232,7 +233,7 @@ def repeated_interval(
 ) -> Interval:
     """Return the repeated confidence interval of the mean of a - b over the common keys.
 
-    Unpaired sides get Welch's interval, which is not used for verdicts.
+    If the sides are unpaired, this is Welch's interval, which is not used for verdicts.
     """
     if not is_paired(a, b):
         return welch_interval(list(a.values()), list(b.values()), family)

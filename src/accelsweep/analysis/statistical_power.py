@@ -1,9 +1,9 @@
 """Statistical power: the smallest difference that repeats can detect, and the repeats needed to detect a difference.
 
-The plan (with assumed noise) and the report (with observed noise) use the same formulas. `noise` is the standard
-deviation of the natural logarithm of one run's rate within a block (0.01 is about 1 %), assumed to be equal in all
-settings, so that the moderated variances have the maximum degrees of freedom. The floor on the interval is ignored. At
-3 repeats, both simplifications make the results optimistic; from 5 repeats on, the effect is negligible.
+The plan and the report use the same formulas, with assumed and observed noise, respectively. `noise` is the standard
+deviation of the natural logarithm of one run's rate within a block (0.01 is about 1 %). It is assumed to be equal in
+all settings, so that the moderated variances have the maximum degrees of freedom. The floor on the interval is ignored.
+At 3 repeats, both simplifications make the results optimistic; from 5 repeats on, the effect is negligible.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ MAX_REPEATS = 100
 """`repeats_needed` returns None if more repeats than this are needed."""
 
 MIN_BLOCKS = 5
-"""The minimum total number of blocks with `repeats: auto`; published results need at least as many."""
+"""The minimum total number of blocks with `repeats: auto`; published results require at least this many."""
 
 
 def detection_power(
     ratio: float, repeats: int, noise: float, *, family: int = 1, confidence: float = CONFIDENCE, threshold: float = 0.0
 ) -> float:
-    """Return the probability that the interval of a true rate `ratio` lies beyond 1 + threshold or its inverse.
+    """Return the probability that the interval of a true rate `ratio` is entirely beyond 1 + threshold or its inverse.
 
     A t-statistic with a shifted mean follows the noncentral t distribution (Johnson, Kotz and Balakrishnan, "Continuous
     Univariate Distributions", vol. 2, ch. 31). Returns 0 for fewer than 2 repeats, and 1 or 0 if the noise is 0.
@@ -59,7 +59,7 @@ def smallest_visible_effect(
     """Return the smallest x such that a setting that is truly 1 + x times as fast is found `faster` with this `power`.
 
     This is the closed-form inverse of `detection_power`, via the noncentrality of the t distribution. None for fewer
-    than 2 repeats, which give no interval.
+    than 2 repeats, which yield no interval.
     """
     from scipy import special  # imported late, as in `critical_t`
 
@@ -81,8 +81,8 @@ def repeats_needed(
 ) -> int | None:
     """Return the fewest repeats with which a true rate `ratio` is found faster, slower or the same with this `power`.
 
-    The interval must exclude the nearer bound of the threshold. None if more than `MAX_REPEATS` are needed, as for a
-    ratio close to a bound.
+    The interval must exclude the nearer bound of the threshold. None if more than `MAX_REPEATS` are needed, as is the
+    case for a ratio close to a bound.
     """
     distance = math.exp(abs(abs(math.log(ratio)) - math.log1p(threshold)))
     choices = range(3, MAX_REPEATS + 1)
@@ -95,9 +95,9 @@ def repeats_needed(
 def degrees_of_freedom(repeats: int, family: int = 1) -> float:
     """Return the degrees of freedom of each of `family` ratios to one baseline after `repeats` blocks.
 
-    From 3 blocks on, they are those of the moderated variance, whose prior contributes `prior_degrees`, but at most
-    those of all pairs together, because a single ratio has no other ratios to share a prior with. Below 3 blocks, they
-    are those of two samples.
+    From 3 blocks on, they are those of the moderated variance. Its prior contributes `prior_degrees`, but the total
+    never exceeds that of all pairs together, because a single ratio has no other ratios to share a prior with. Below 3
+    blocks, they are those of two samples.
     """
     if repeats < 3:
         return 2.0 * (repeats - 1)
@@ -105,11 +105,11 @@ def degrees_of_freedom(repeats: int, family: int = 1) -> float:
 
 
 def planned_repeats(settings: Sequence[SettingFinding], manifest: Manifest) -> int:
-    """Return the smallest number of planned blocks of any compared setting: the units of its interval.
+    """Return the smallest number of planned blocks of any compared setting; blocks are the units of its interval.
 
     The baseline is in every block, including those of settings added later, so it counts only if nothing else is
-    planned. Findings on different hardware count separately, and refused findings count only if all are refused. If
-    nothing is planned to run, this is the number of repeats that the plan requests.
+    planned. Findings on different hardware count separately, and findings with the verdict `refused` count only if all
+    have it. If nothing is planned to run, this is the number of repeats that the plan requests.
     """
     counts = [(setting, len({run.block for run in setting.runs})) for setting in settings]
     planned = [(setting, count) for setting, count in counts if count]
@@ -136,7 +136,7 @@ class PairNoise:
 
 @dataclass(frozen=True)
 class RepeatsNeeded:
-    """The total number of blocks, including the pilot, and the mean half-width expected with them.
+    """The total number of blocks, including the pilot, and the resulting expected mean half-width.
 
     `half_width` is relative to the ratio (0.1 is 10 %). `reached` is False if even the maximum number of blocks does
     not reach the resolution.
@@ -155,7 +155,7 @@ def repeats_for_resolution(
     most: int = REPEATS_MOST,
     confidence: float = CONFIDENCE,
 ) -> RepeatsNeeded | None:
-    """Return the fewest blocks, from 5 to `most`, whose intervals have a mean half-width of `resolution`.
+    """Return the smallest number of blocks, from 5 to `most`, whose intervals have a mean half-width of `resolution`.
 
     `family` is the number of intervals that hold simultaneously, including those without a variance. None if there is
     no variance: nothing was measured often enough, or nothing varied, so there is no reason to continue. Raises

@@ -1,6 +1,6 @@
-"""Doubts about a setting's or a sweep's runs that become visible only when many runs are considered together.
+"""Raises doubts about a setting or a sweep that become apparent only when many runs are considered together.
 
-Each doubt states its evidence and a remedy. A doubt that always fires is useless, so the false-alarm rate of each test
+Each doubt states its evidence and a remedy. A test that always fires is useless, so the false-alarm rate of each test
 in this module is simulated in tests/analysis.
 """
 
@@ -41,7 +41,7 @@ OUTER_FENCE = 3.0
 
 
 def setting_doubts(group: SettingRuns, outlying: Collection[str], overlapping: Collection[str]) -> list[Doubt]:
-    """Return the doubts about one setting: about single runs, merged by code, then about all runs together."""
+    """Return the doubts about one setting: about individual runs, merged by code, then about all runs together."""
     found = []
     run_doubts = sorted((doubt for run in group.measured for doubt in run.doubts), key=lambda doubt: doubt.code)
     measured, rated = len(group.measured), len(group.rated)
@@ -79,7 +79,7 @@ def setting_doubts(group: SettingRuns, outlying: Collection[str], overlapping: C
 def sweep_doubts(
     groups: Sequence[SettingRuns], baseline: str | None, repeats: int, *, compares_nodes: bool = False
 ) -> list[Doubt]:
-    """Return the doubts about the whole sweep. With `compares_nodes`, using several machines raises no doubt."""
+    """Return the doubts about the whole sweep. If `compares_nodes` is set, using several machines raises no doubt."""
     found = []
     if repeats < REPEATS_FOR_PUBLISHING and any(group.measured for group in groups):
         enough = f"{count_of(repeats, 'repeat')} per setting {'is' if repeats == 1 else 'are'} enough for a first look"
@@ -101,8 +101,8 @@ def sweep_doubts(
 def drift(baseline: SettingRuns) -> Doubt | None:
     """Return a doubt if the baseline's rate drifted from block to block.
 
-    This is a two-sided t-test, at `DRIFT_LEVEL`, of the least-squares slope of log rate against the blocks' order in
-    time.
+    This is a two-sided t-test, at `DRIFT_LEVEL`, of the least-squares slope of the log rate against the chronological
+    block order.
     """
     starts = {run.block: run.started_at or "" for run in reversed(baseline.measured)}
     in_time = sorted(baseline.log_rates.items(), key=lambda item: (starts[item[0]], item[0]))
@@ -127,9 +127,9 @@ def drift(baseline: SettingRuns) -> Doubt | None:
 def outlying_runs(groups: Iterable[SettingRuns]) -> frozenset[str]:
     """Return the names of runs far outside Tukey's fences.
 
-    They are flagged, never dropped. The fences apply to the log rates' deviations from their settings' means, over all
-    settings on identical devices with 3 or more runs, because one setting's few runs cannot distinguish a long tail
-    from an outlier.
+    Such runs are flagged, never dropped. The fences apply to the log rates' deviations from their settings' means, over
+    all settings on identical devices with 3 or more runs, because the few runs of one setting cannot distinguish a long
+    tail from an outlier.
     """
     by_devices: dict[tuple[HardwareKind, int | None], dict[str, float]] = {}
     for group in groups:
@@ -164,14 +164,14 @@ def overlapping_runs(runs: Iterable[RunRow]) -> frozenset[str]:
     return frozenset(found)
 
 
-# The noise itself: a setting much noisier than the others, a noisy baseline, a setting with two levels.
+# Doubts about the noise itself: a setting much noisier than the others, a noisy baseline, or a setting with two levels.
 
 
 def uneven_noise(pairs: Sequence[Pair], family: int) -> list[Doubt | None]:
-    """Return, for each pair, a doubt if its differences are much noisier than usual in its pool.
+    """Return, for each pair, a doubt if its differences are much noisier than is typical of its pool.
 
-    This is Fisher's F-test of the pair's variance over the pool's prior variance, at `NOISE_TEST_LEVEL` divided among
-    `family` pairs.
+    This is Fisher's F-test of the ratio of the pair's variance to the pool's prior variance, at `NOISE_TEST_LEVEL`
+    divided among `family` pairs.
     """
     found: list[Doubt | None] = [None] * len(pairs)
     for pool in pools(pairs):
@@ -189,10 +189,10 @@ def noisy_baseline(groups: Sequence[SettingRuns], baseline: str | None) -> list[
     """Return a doubt for each kind of hardware on which the baseline is noisier than the other settings.
 
     This is Fisher's F-test of two variances: that of the baseline's distance from the mean of the other settings in its
-    block, and that of the other settings about their setting and block effects (two-way residuals, without the
-    baseline). For normal noise of equal variance the two are independent, so the test is exact. It requires two other
+    block, and that of the other settings about their setting and block effects (two-way residuals, excluding the
+    baseline). For normal noise of equal variance, the two are independent, so the test is exact. It requires two other
     settings that share 3 blocks with the baseline. If the baseline runs several times in a block, the mean of those
-    runs is tested, as every ratio uses it; the test then fires less often.
+    runs is tested, because every ratio uses that mean; the test then fires less often.
     """
     found = []
     for base in (group for group in groups if group.setting == baseline and group.rated):
@@ -232,7 +232,7 @@ def _squares(values: Sequence[float]) -> float:
 
 
 def _complete_tables(base: SettingRuns, others: Sequence[SettingRuns]) -> Iterator[list[Mapping[str, float]]]:
-    """Yield tables of log rates, the baseline first, in which every setting has every block; no block is in two tables.
+    """Yield complete, disjoint tables of log rates by setting and block, with the baseline first.
 
     If blocks contain chunks of the settings, each chunk forms one table. Settings that lack a block are left out.
     """
@@ -247,9 +247,9 @@ def _complete_tables(base: SettingRuns, others: Sequence[SettingRuns]) -> Iterat
 
 
 def two_levels(groups: Sequence[SettingRuns]) -> list[Doubt | None]:
-    """Return, for each setting, a doubt if its rates lie at two levels far apart.
+    """Return, for each setting, a doubt if its rates form two widely separated levels.
 
-    Each block's effect, the median over all settings in the block, is first removed from the rates.
+    Each block's effect, which is the median over all settings in the block, is first removed from the rates.
     """
     distances: dict[str, list[float]] = {}
     for group in groups:
@@ -273,9 +273,10 @@ def two_cluster_p_value(ordered: Sequence[float]) -> float:
     """Return a bound on the probability that 4 or more ordered normal values split into two clusters this clearly.
 
     This is the test of L. Engelman and J. Hartigan, "Percentage Points of a Test for Clusters" (JASA 1969): the largest
-    ratio, over all splits, of the sum of squares between two clusters to that within them. A given split has Student's
-    t-distribution, so Bonferroni's inequality over the partitions bounds the probability without a table. Each cluster
-    has at least two values and a fifth of all values, because a single value is an outlier, not a level.
+    ratio, over all splits, of the sum of squares between two clusters to that within them. For a given split, the
+    statistic follows Student's t-distribution, so Bonferroni's inequality over the partitions bounds the probability
+    without a table. Each cluster must contain at least two values and a fifth of all values, because a single value is
+    an outlier, not a level.
     """
     count, sizes = len(ordered), _cluster_sizes(len(ordered))
     partitions = sum(math.comb(count, size) for size in sizes) / 2.0

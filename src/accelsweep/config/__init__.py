@@ -1,1 +1,1 @@
-"""A setting's schema, a sweep's options, the site, and how Hydra composes them."""
+"""Defines a setting's schema, a sweep's options and the site, and composes them with Hydra."""

@@ -1,8 +1,8 @@
 """Produces one resolved config per grid point without composing each point through Hydra.
 
-Hydra composes once per distinct combination of config group choices and of other overrides that change the config's
+Hydra composes once for each distinct combination of config group choices and other overrides that change the config's
 structure. A plain value, whether for a known or an added key, then replaces a leaf in a copy that shares everything
-else. Interpolations are resolved again only for values to which an interpolation may refer. A property test compares
+else. Interpolations are resolved again only if an interpolation may refer to a changed value. A property test compares
 the results with Hydra's.
 """
 
@@ -41,17 +41,17 @@ _KEY = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 _ASSIGNMENTS = (OverrideType.CHANGE, OverrideType.ADD, OverrideType.FORCE_ADD)
 
 _OverrideKind = Literal["choice", "plain", "other"]
-"""A config group choice, a plain value that may replace a leaf, or any other override, which Hydra must compose."""
+"""A config group choice, a plain value that may replace a leaf, or another override that Hydra must compose."""
 
 
 @dataclass(frozen=True)
 class GridPoint:
-    """One grid point: its axis values and its resolved config.
+    """A grid point: its axis values and its resolved config.
 
-    `config` is the scientific part, which determines the setting's name, and `plan_config` the part under `PLAN_KEYS`.
-    `choices` are the config group choices, and `added` the top-level keys added with `+` on the command line.
-    `unsupported` is why a point cannot be measured. If `batch_size: auto` was requested, `config` contains
-    `PLACEHOLDER_BATCH_SIZE`, and `with_batch` returns the scientific config with a given batch size instead.
+    `config` is the scientific part, which determines the setting's name, and `plan_config` is the part under
+    `PLAN_KEYS`. `choices` contains the config group choices, and `added` contains the top-level keys added with `+` on
+    the command line. `unsupported` states why a point cannot be measured. If `batch_size: auto` was requested, `config`
+    contains `PLACEHOLDER_BATCH_SIZE`, and `with_batch` returns the scientific config with a given batch size instead.
     """
 
     axes: dict[str, Any]
@@ -65,7 +65,7 @@ class GridPoint:
 
 @dataclass(frozen=True)
 class CheckedPoint:
-    """A grid point with a checked config, and the config of the search for its batch size, if it needs a search.
+    """A grid point with a checked config and, if its batch size must be searched for, the config of that search.
 
     The other fields are as in `GridPoint`.
     """
@@ -79,7 +79,7 @@ class CheckedPoint:
 
 
 class GridPoints(NamedTuple):
-    """A grid's points as expanded by a feature, notes for the user, and the option that requested the expansion.
+    """Grid points as expanded by a feature, notes for the user, and the option that requested the expansion.
 
     Consecutive settings differ in only one respect.
     """
@@ -90,7 +90,7 @@ class GridPoints(NamedTuple):
 
 
 def expand(composer: Composer, grid: Grid, auto: str) -> Iterator[GridPoint]:
-    """Yield the points of `grid` in order; `auto` is the accelerator that replaces `accelerator: auto`.
+    """Yield the points of `grid` in order; `auto` is the accelerator to substitute for `accelerator: auto`.
 
     Raises InputError for an override that does not match the config, a missing value, a resolver, or a swept plan key.
     """
@@ -119,7 +119,7 @@ def _with_batch(composition: _Composition, values: Mapping[str, Any], auto: str,
 
 
 def axis_name(override: Override) -> str:
-    """Return the axis name of an override with several values."""
+    """Return the axis name for an override with several values."""
     return override.get_key_element().lstrip("+")
 
 
@@ -132,10 +132,10 @@ def _axis_value(composer: Composer, override: Override, config: Mapping[str, Any
 
 
 class _Compositions:
-    """A grid's compositions: one for all jobs that differ only in plain values, including values of added keys.
+    """A grid's compositions. Jobs that differ only in plain values, including values of added keys, share one.
 
-    It is composed from the first of these jobs, so that an invalid override raises the error that Hydra gives for that
-    job.
+    A shared composition is composed from the first of its jobs, so that an invalid override raises the same error that
+    Hydra raises for that job.
     """
 
     def __init__(self, composer: Composer, grid: Grid) -> None:
@@ -147,7 +147,7 @@ class _Compositions:
         self._compositions: dict[tuple[str, ...], _Composition] = {}
 
     def of(self, job: Sequence[str]) -> tuple[_Composition, dict[str, Any]]:
-        """Return a job's composition and the values that replace leaves in it, by key."""
+        """Return a job's composition and, keyed by config key, the values that replace leaves in it."""
         plain = self._plain_in(job)
         composition = self._shared(job, plain)
         leaves = [index for index in plain if self._keys[index] in composition.leaves]
@@ -156,7 +156,7 @@ class _Compositions:
         return composition, {self._keys[index]: self._composer.parse(job[index]).value() for index in leaves}
 
     def _shared(self, job: Sequence[str], plain: Sequence[int]) -> _Composition:
-        """Return the composition of the first job that differs from this one only in the values at `plain`."""
+        """Return the composition of the first job that differs from this one only in the values at `plain` indices."""
         lines = list(job)
         for index in plain:
             lines[index] = self._first.setdefault(index, job[index])
@@ -165,7 +165,7 @@ class _Compositions:
         return self._compositions[first]
 
     def _plain_in(self, job: Sequence[str]) -> tuple[int, ...]:
-        """Return the indices of the job's plain values whose keys no override other than a group choice affects."""
+        """Return the indices of the job's plain values whose keys are affected by no override except group choices."""
         kinds = tuple(self._kind(line) for line in job)
         if kinds not in self._plain:
             keys = [(index, self._keys[index]) for index, kind in enumerate(kinds) if kind != "choice"]
@@ -202,14 +202,14 @@ def _overlap(key: str, other: str) -> bool:
 
 
 class _Composition:
-    """A composition by Hydra, from which points that differ only in plain values are derived."""
+    """A Hydra composition from which points that differ only in plain values are derived."""
 
     def __init__(self, composer: Composer, lines: tuple[str, ...]) -> None:
         config = composer.compose_for_grid(lines)
         self.choices = dict(config.hydra.runtime.choices)
         overrides = [composer.parse(line) for line in lines]
         self.added = frozenset(o.key_or_group.split(".")[0] for o in overrides if o.is_add() or o.is_force_add())
-        keys: list[Any] = [key for key in config if key != "hydra"]  # keys may be numbers, which are refused later
+        keys: list[Any] = [key for key in config if key != "hydra"]  # numeric keys are rejected later
         self._config = OmegaConf.masked_copy(config, keys)
         self._scientific = OmegaConf.masked_copy(config, [key for key in keys if key not in PLAN_KEYS])
         raw = dict(nodes(self._config))
@@ -219,7 +219,7 @@ class _Composition:
         self._resolved: dict[tuple[Any, ...], tuple[dict[str, Any], dict[str, Any]]] = {}
 
     def resolved(self, values: dict[str, Any], auto: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the resolved scientific config and plan config with the plain `values` inserted."""
+        """Insert the plain `values` and return the resolved scientific config and plan config."""
         if values.get("accelerator") == "auto":
             values = {**values, "accelerator": auto}
         resolving = tuple((key, type(value), value) for key, value in values.items() if self._must_resolve(key))
@@ -249,7 +249,7 @@ class _Composition:
 
 
 def plan_config_of(composer: Composer, job: Sequence[str]) -> dict[str, Any]:
-    """Return the resolved plan keys in one job's config; raise InputError if they contain a resolver."""
+    """Return the resolved plan keys of one job's config; raise InputError if they contain a resolver."""
     config = composer.compose_for_grid(job)
     raw = ((key, node) for key, node in nodes(config) if key.partition(".")[0] in PLAN_KEYS)
     refuse_resolvers({key: str(node._value()) for key, node in raw if node._is_interpolation()})
@@ -257,7 +257,7 @@ def plan_config_of(composer: Composer, job: Sequence[str]) -> dict[str, Any]:
 
 
 def _with_leaf(tree: dict[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
-    """Return `tree` with the leaf at `path` replaced; everything outside the path is shared with the original."""
+    """Return a copy of `tree` with the leaf at `path` replaced; everything outside the path is shared."""
     head, rest = path[0], path[1:]
     new = value if not rest else _with_leaf(tree[head], rest, value)
     return tree if new is tree[head] else {**tree, head: new}

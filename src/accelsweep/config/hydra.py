@@ -1,7 +1,7 @@
-"""Hydra's part of planning: finds `conf/`, enumerates a sweep exactly as `--multirun` does, and composes single points.
+"""Wraps Hydra for planning: finds `conf/`, enumerates a sweep exactly as `--multirun` does, and composes single points.
 
-Only this module and `hydra_errors` use Hydra's internals, because the public API does not support sweeps. The parity
-tests compare them with `@hydra.main`. Hydra's exceptions are converted to an `InputError` with a single message.
+Only this module and `hydra_errors` use Hydra's internals, because the public API does not support sweeps. Parity tests
+compare the results with `@hydra.main`. Hydra's exceptions are converted to an `InputError` with a single message.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from accelsweep.installation import config_folders
 CONFIG_NAME = "config"
 
 CACHED_COMPOSITIONS = 4
-"""The first job is composed repeatedly, and each composition by Hydra takes a tenth of a second."""
+"""Cached because the first job is composed repeatedly, and Hydra takes a tenth of a second for each composition."""
 
 SEARCHPATH = "hydra.searchpath"
-"""Hydra's key for additional config folders, also used as their provider; the main ones are `main` and `accelsweep`."""
+"""Hydra's key for additional config folders, also their provider name; the main ones are `main` and `accelsweep`."""
 
 ROOT_FILES = frozenset({"config", "base"})
-"""The files that a sweep starts from. A folder on the search path may contain such names for other programs."""
+"""The root config files of a sweep. On the search path, files with these names may belong to other programs."""
 
 _EFFECTIVE_KEYS = ("hydra.sweeper", "hydra/sweeper", SEARCHPATH, "hydra.mode")
 
@@ -78,7 +78,7 @@ _HYDRA_ERRORS = (
 
 
 def hydra_key_notes(overrides: Sequence[Override]) -> list[str]:
-    """Return a sentence for each of Hydra's own keys in `overrides` that has no effect here."""
+    """Return a note for each of Hydra's own keys in `overrides` that accelsweep ignores."""
     notes = []
     for override in overrides:
         key = override.key_or_group
@@ -90,7 +90,7 @@ def hydra_key_notes(overrides: Sequence[Override]) -> list[str]:
 
 
 class CachedConfigs(ConfigRepository):
-    """A repository that reads each file once.
+    """A config repository that reads each file only once.
 
     Hydra copies the repository for each composition; the copies share the cache.
     """
@@ -98,7 +98,7 @@ class CachedConfigs(ConfigRepository):
     _cache: dict[str, ConfigResult | None]
 
     def initialize_sources(self, config_search_path: ConfigSearchPath) -> None:
-        """Search these folders from now on, starting with an empty cache."""
+        """Switch to these folders and clear the cache."""
         super().initialize_sources(config_search_path)
         self._cache = {}
 
@@ -124,12 +124,12 @@ class CachedConfigs(ConfigRepository):
         return next((other for other in others if other.is_config(config_path)), source)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CachedConfigs:
-        """Return a copy that shares the cache and has its own, changeable search path."""
+        """Return a copy that shares the cache but has its own mutable search path."""
         return copy.copy(self)
 
 
 class CachingLoader(ConfigLoaderImpl):
-    """Composes as Hydra does, but only once per combination of config group choices; a test compares both."""
+    """Composes like Hydra, but only once per combination of config group choices; a test compares the results."""
 
     repository: CachedConfigs
 
@@ -167,7 +167,7 @@ class CachingLoader(ConfigLoaderImpl):
     def _by_hydra(
         self, config_name: str | None, overrides: list[str], run_mode: RunMode, from_shell: bool
     ) -> tuple[DictConfig, frozenset[str]]:
-        """Return Hydra's own composition and the files that it used, as paths relative to the folders."""
+        """Return Hydra's own composition and the files it used, as paths relative to the folders."""
         self._loaded = set()
         config = super()._load_configuration_impl(config_name, overrides, run_mode, from_shell)
         return config, frozenset(self._loaded)
@@ -180,7 +180,7 @@ class CachingLoader(ConfigLoaderImpl):
     def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
         self._loaded.add(str(default.config_path))
         loaded = copy.copy(super()._load_single_config(default, repo))
-        loaded.config = copy.deepcopy(loaded.config)  # merging removes nodes from it
+        loaded.config = copy.deepcopy(loaded.config)  # merging removes nodes from the config
         return loaded
 
 
@@ -191,7 +191,7 @@ def _parsed(line: str) -> Override:
 
 
 def _record_overrides(overrides: list[Override], config: DictConfig) -> None:
-    """Write the overrides into a composed config, as Hydra does."""
+    """Record the overrides in a composed config, as Hydra does."""
     hydra = config.hydra
     task = [override for override in overrides if not override.is_hydra_override()]
     hydra.overrides.hydra = [override.input_line for override in overrides if override.is_hydra_override()]
@@ -206,7 +206,7 @@ def _record_overrides(overrides: list[Override], config: DictConfig) -> None:
 class Grid:
     """The jobs that `--multirun` would launch, in the same order, each as a tuple of override strings.
 
-    `swept` are the indices, within each job, of the overrides that had several values.
+    `swept` lists the indices, within each job, of the overrides that had several values.
     """
 
     jobs: tuple[tuple[str, ...], ...]
@@ -214,22 +214,22 @@ class Grid:
 
 
 class Composer:
-    """Hydra set up for one working directory.
+    """Hydra, set up for one working directory.
 
-    `folders` are searched for config files. `used` are the files from which a grid's settings were composed, as paths
-    relative to the folders.
+    `folders` are searched for config files. `used` contains the files from which a grid's settings were composed, as
+    paths relative to the folders.
     """
 
     @classmethod
     def of(cls, home: Path, overrides: Sequence[str]) -> Composer:
-        """Return a composer for overrides given in `home`, including the folders in their `hydra.searchpath`."""
+        """Return a composer for overrides used in `home`, including the folders in their `hydra.searchpath`."""
         return cls(config_folders(home), overrides, home)
 
     def __init__(self, folders: Sequence[Path], overrides: Sequence[str] = (), home: Path | None = None) -> None:
         """Create a composer for the config files in `folders`.
 
-        The first folder that has a file takes precedence; the last one is the shipped folder. The folders in
-        `hydra.searchpath` are searched before it, so the user's files override the shipped files.
+        The first folder that contains a file takes precedence; the last one is the shipped folder. The folders in
+        `hydra.searchpath` are searched before the shipped folder, so the user's files override the shipped files.
         """
         users, shipped = list(folders[:-1]), folders[-1]
         entries = [_absolute_entry(entry, home or Path.cwd()) for entry in _searchpath_in(overrides)]
@@ -259,7 +259,7 @@ class Composer:
         self._composed = lru_cache(CACHED_COMPOSITIONS)(self._read_only)
 
     def parse(self, line: str) -> Override:
-        """Return the parsed override; raise InputError if it does not match Hydra's grammar."""
+        """Parse an override; raise InputError if it does not match Hydra's grammar."""
         if line not in self._parsed:
             with self._explained((line,)):
                 (self._parsed[line],) = self._parser.parse_overrides([line])
@@ -270,22 +270,22 @@ class Composer:
     def is_group_choice(self, override: Override) -> bool:
         """Return whether Hydra interprets this override as a config group choice rather than a value."""
         key = override.key_or_group
-        if key not in self._groups:  # Hydra searches every folder on each call, and a grid calls this for each setting
+        if key not in self._groups:  # Hydra searches every folder on each call, and a grid makes one per setting
             self._groups[key] = self.loader.repository.group_exists(key)
         return self._groups[key] and not isinstance(override.value(), dict)
 
     def compose(self, lines: Sequence[str]) -> DictConfig:
-        """Return one job composed by Hydra, read-only, `hydra` node included; raise InputError for any error in it."""
+        """Compose one job, read-only and including the `hydra` node; raise InputError for any error in it."""
         return self._composed((*self._hydra_lines, *lines), RunMode.RUN)
 
     def compose_for_grid(self, lines: Sequence[str]) -> DictConfig:
-        """Compose one of the grid's jobs, and add its files to `used`."""
+        """Compose one of the grid's jobs and add its files to `used`."""
         config = self.compose(lines)
         self.used |= self._files[(*self._hydra_lines, *lines)]
         return config
 
     def shadowed_files(self) -> dict[str, str]:
-        """Return a sentence for each name in `used` shared by several files: which file is used, and which are not."""
+        """Return a note for each name in `used` shared by several files: which file is used, and which are not."""
         notes = {}
         for name in sorted(self.used):
             file, *shadowed = self.loader.repository.same_named_files(name) or ("",)
@@ -296,7 +296,7 @@ class Composer:
         return notes
 
     def master(self, overrides: Sequence[str]) -> DictConfig:
-        """Return Hydra's master config for a multirun, read-only, without the sweep overrides."""
+        """Return Hydra's master config for a multirun, read-only and without the sweep overrides."""
         overrides = [self._forced_if_known(line) for line in overrides]
         for override in map(self.parse, overrides):
             if override.key_or_group.startswith(("hydra/launcher", "hydra.launcher")):
@@ -317,9 +317,9 @@ class Composer:
         return self._masters[key]
 
     def _forced_if_known(self, line: str) -> str:
-        """Return an override of a job option or the baseline with `++`, which works even if no config file has the key.
+        """Prefix an override of a job option or the baseline with `++`, which works even if no config file has the key.
 
-        Overrides in printed messages, such as `site.slurm.max_jobs=3`, can thus be typed for any site and experiment.
+        Overrides in printed messages, such as `site.slurm.max_jobs=3`, thus work for any site and experiment.
         """
         override = self.parse(line)
         key = override.key_or_group
@@ -327,7 +327,7 @@ class Composer:
         return f"++{line.lstrip('+')}" if known else line
 
     def grid(self, master: DictConfig) -> Grid:
-        """Enumerate the jobs in `master`: the experiment's `hydra.sweeper.params`, then the given overrides."""
+        """Enumerate the jobs in `master`: the experiment's `hydra.sweeper.params`, followed by the user's overrides."""
         sweeper = master.hydra.sweeper
         if sweeper.get("_target_") != _BASIC_SWEEPER:
             raise InputError(
@@ -339,7 +339,7 @@ class Composer:
         task: Any = OmegaConf.to_container(master.hydra.overrides.task, resolve=False)
         lines = [f"{key}={value}" for key, value in params.items()] + list(task)
         overrides = [self.parse(line) for line in lines]
-        max_settings = OmegaConf.select(master, "limits.max_settings")  # the limits are not checked yet
+        max_settings = OmegaConf.select(master, "limits.max_settings")  # the limits have not been checked yet
         if not isinstance(max_settings, int) or max_settings <= 0:
             max_settings = Limits().max_settings
         lengths = {override.get_key_element(): self._length(override, max_settings) for override in overrides}
@@ -351,7 +351,7 @@ class Composer:
         return Grid(jobs=tuple(map(tuple, jobs)), swept=swept)
 
     def _length(self, override: Override, most: int) -> int:
-        """Return the number of values in an override, at most `most` + 1."""
+        """Return the number of values in an override, counting no further than `most` + 1."""
         if override.is_interval_sweep():
             hint = f"write {override.key_or_group}=a,b,c or range()"
             raise InputError(f"'{override.input_line}': interval() has no list of values; {hint}")
@@ -390,7 +390,7 @@ class Composer:
 
 @cache
 def _job_option_keys() -> frozenset[str]:
-    """Return the config keys of a site's job options, including those of features."""
+    """Return the config keys for a site's job options, including those of features."""
     keys = {f"site.slurm.{name}" for name in Slurm.model_fields}
     for scheduler in registry.schedulers():
         keys |= {f"site.{scheduler.name}.{name}" for name in registry.load(scheduler.options).model_fields}
@@ -420,10 +420,13 @@ def _searchpath_in(overrides: Sequence[str]) -> list[str]:
 
 
 def _absolute_entry(entry: str, home: Path) -> str:
-    """Return a search path entry, with a folder as an absolute `file://` URL; raise InputError if it does not exist."""
+    """Convert a folder on the search path to an absolute `file://` URL; leave entries such as `pkg://` unchanged.
+
+    Raises InputError if the folder does not exist.
+    """
     scheme, separator, rest = entry.rpartition("://")
     if separator and scheme != "file":
-        return entry  # pkg://, which Hydra resolves
+        return entry  # Hydra resolves pkg://
     folder = home / rest
     if not folder.is_dir():
         raise InputError(f"hydra.searchpath: there is no folder {folder}")
@@ -431,7 +434,7 @@ def _absolute_entry(entry: str, home: Path) -> str:
 
 
 def _functions() -> Any:
-    """Return the functions in Hydra's override grammar, except that `shuffle()` is refused."""
+    """Return the functions in Hydra's override grammar, with `shuffle()` rejected."""
     functions = create_functions()
 
     def refuse_shuffle(*_args: Any, **_options: Any) -> None:

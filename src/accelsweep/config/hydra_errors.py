@@ -1,4 +1,4 @@
-"""Turns Hydra's error about an invalid override into one message: the key, the closest valid key, the config file."""
+"""Turns Hydra's error for an invalid override into one message with the key, the closest valid key and the file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CLOSED = ("measure.", "limits.", "analysis.", "block.", "trainer.", "data.batch
 def explain(
     error: BaseException, lines: Sequence[str], loader: ConfigLoaderImpl, folders: Sequence[Path]
 ) -> InputError:
-    """Return the InputError that explains `error`, raised while composing `lines`, to the user."""
+    """Return an InputError that explains `error`, which was raised while composing `lines`, to the user."""
     if isinstance(error, OverrideParseException):
         return _parse_error(error)
     if isinstance(error, MissingConfigException):
@@ -45,7 +45,7 @@ def explain(
 
 
 def dotted_keys(tree: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted name of every key in a nested mapping, parents before their children."""
+    """Yield the dotted name of every key in a nested mapping, parents before children."""
     if isinstance(tree, dict):
         for key, value in tree.items():
             yield f"{prefix}{key}"
@@ -53,7 +53,7 @@ def dotted_keys(tree: Any, prefix: str = "") -> Iterator[str]:
 
 
 def suggestion(key: str, known: Sequence[str]) -> str:
-    """Return ` (did you mean 'x'?)` for the known key closest to `key`, or else for one with a similar last part."""
+    """Return ` (did you mean 'x'?)` for the known key closest to `key` or, failing that, with a similar last part."""
     if hint := nearest(key, known):
         return hint
     by_last_part = {candidate.rpartition(".")[2]: candidate for candidate in reversed(known)}
@@ -62,9 +62,9 @@ def suggestion(key: str, known: Sequence[str]) -> str:
 
 
 def defining_file(key: str, folders: Sequence[Path], choices: Mapping[str, Any]) -> str:
-    """Return the config file that sets `key` or its closest parent; if no file does, return the relevant folder.
+    """Return the config file that sets `key` or its closest parent or, if there is none, the relevant folder.
 
-    The search order is the experiment, then the chosen file in the key's group (`model` for `model.width`), then the
+    The search order is the experiment, the chosen file in the key's group (`model` for `model.width`), and the
     top-level files.
     """
     head = key.partition(".")[0]
@@ -120,7 +120,7 @@ def _missing_file(error: MissingConfigException, folders: Sequence[Path]) -> Inp
 
 
 def _offending_override(error: BaseException, lines: Sequence[str], loader: ConfigLoaderImpl) -> Override | None:
-    """Return the override that the error names, else one that selects a nonexistent file or that the error quotes."""
+    """Return the override named by the error, else one that selects a nonexistent file or is quoted by the error."""
     text = " ".join(_lines(error))
     overrides = OverridesParser.create().parse_overrides(list(lines))
     for override in overrides:
@@ -168,7 +168,7 @@ def _wrong_override(
 
 
 def _known_keys(lines: Sequence[str], loader: ConfigLoaderImpl) -> tuple[list[str], dict[str, Any]]:
-    """Return the dotted keys and group choices of the config composed from the group choices in `lines`."""
+    """Compose only the group choices in `lines`; return the config's dotted keys and group choices."""
     choices = [line for line in lines if loader.repository.group_exists(line.partition("=")[0].lstrip("+"))]
     for attempt in (choices, []):
         try:
@@ -193,6 +193,6 @@ def _one_line(error: BaseException, skip: str = "\0") -> str:
 
 
 def _lines(error: BaseException) -> list[str]:
-    """Return the lines of Hydra's message, without its links and context."""
+    """Return the lines of Hydra's message, with links and context stripped."""
     lines = (line.strip() for line in str(error).splitlines())
     return [line for line in lines if line and not line.startswith(("See https", "full_key", "object_type", "^"))]

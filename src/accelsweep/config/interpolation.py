@@ -1,4 +1,4 @@
-"""Interpolations in composed configs: referenced keys, refused resolvers, and expanded size."""
+"""Checks interpolations in composed configs: finds referenced keys, rejects resolvers, and limits the expanded size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from accelsweep.config.setting import PLAN_KEYS
 from accelsweep.errors import InputError
 
 MAX_VALUES = 1_000_000
-"""A config is refused if its aliases or interpolations expand to more values or characters than this."""
+"""A config is rejected if its aliases or interpolations expand to more values or characters than this."""
 
 _REFERENCE = re.compile(r"\$\{\s*\.*([\w-]+(?:\.[\w-]+)*)\s*\}")
 
@@ -30,7 +30,7 @@ _ALIAS = re.compile(r"[\s,\[{]\*\w")
 
 
 def plain_data(config: DictConfig, key: str | None = None) -> Any:
-    """Return `config`, or its top-level `key`, as resolved plain data; raise InputError if it cannot be resolved."""
+    """Resolve `config`, or its top-level `key`, to plain data; raise InputError if it cannot be resolved."""
     try:
         value = config if key is None else config[key]
         return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
@@ -45,7 +45,7 @@ def plain_data(config: DictConfig, key: str | None = None) -> Any:
 
 
 def nodes(node: Any, prefix: str = "") -> Iterator[tuple[str, Node]]:
-    """Yield the dotted key and raw node of everything below `node`, without following interpolations."""
+    """Yield the dotted key and raw node of everything under `node`, without following interpolations."""
     if not isinstance(node, DictConfig | ListConfig) or not isinstance(node._content, dict | list):
         return
     keys = node.keys() if isinstance(node, DictConfig) else range(len(node))
@@ -68,7 +68,7 @@ def referenced_names(interpolations: Iterable[str]) -> frozenset[str] | None:
 
 
 def refuse_resolvers(interpolations: Mapping[str, str]) -> None:
-    """Raise InputError, naming the key, for a resolver such as `${now:%Y}`: its value may differ elsewhere or later.
+    """Raise InputError, naming the key, for a resolver such as `${now:%Y}`, whose value depends on place or time.
 
     Only job options (`site.SCHEDULER`) and the report may read the environment, with `${oc.env:NAME}`.
     """
@@ -92,7 +92,7 @@ def _resolvers(tree: Any) -> Iterator[str]:
 
 
 def refuse_missing_values(tree: Any, prefix: str = "") -> None:
-    """Raise InputError, naming the key, if a value in plain data is still `???`."""
+    """Raise InputError, naming the key, if plain data still contains the value `???`."""
     if tree == "???":
         raise InputError(f"'{prefix[:-1]}' has no value yet (it is ??? in the config); set it with {prefix[:-1]}=VALUE")
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
@@ -101,7 +101,7 @@ def refuse_missing_values(tree: Any, prefix: str = "") -> None:
 
 
 def refuse_exploding_aliases(folders: Sequence[Path]) -> None:
-    """Raise InputError for a YAML file below `folders` whose aliases expand to more than `MAX_VALUES` values."""
+    """Raise InputError for a YAML file under `folders` whose aliases expand to more than `MAX_VALUES` values."""
     for path in (path for folder in folders for path in sorted(folder.rglob("*.yaml")) if path.is_file()):
         text = path.read_text("utf-8", "replace")
         if _ALIAS.search(text) is None:
@@ -109,7 +109,7 @@ def refuse_exploding_aliases(folders: Sequence[Path]) -> None:
         try:
             size = _expanded_size(yaml.compose(text, Loader=yaml.SafeLoader), {})
         except yaml.YAMLError:
-            continue  # Hydra reports the position
+            continue  # Hydra reports the error with its position
         if size > MAX_VALUES:
             raise InputError(f"{path}: its YAML aliases expand to more than {MAX_VALUES} values: write fewer")
 
@@ -118,7 +118,7 @@ def _expanded_size(node: yaml.Node | None, known: dict[int, int]) -> int:
     if not isinstance(node, yaml.CollectionNode):
         return 1
     if id(node) not in known:
-        known[id(node)] = 1  # in case a node contains an alias of itself
+        known[id(node)] = 1  # in case a node contains an alias for itself
         parts = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
         known[id(node)] = 1 + sum(_expanded_size(part, known) for part in parts)
     return known[id(node)]
@@ -133,7 +133,7 @@ def refuse_exploding_interpolations(config: DictConfig) -> None:
 
 
 class _ExpandedSizes:
-    """The size of each key in a config with all interpolations expanded; an unresolvable reference counts as 1."""
+    """The size of each config key once all interpolations are expanded; an unresolvable reference counts as 1."""
 
     def __init__(self, config: DictConfig) -> None:
         self.interpolated: list[str] = []
@@ -149,7 +149,7 @@ class _ExpandedSizes:
 
     def of(self, key: str) -> int:
         if key not in self._known:
-            self._known[key] = 1  # in case a key refers to itself, which OmegaConf refuses
+            self._known[key] = 1  # in case a key refers to itself, which OmegaConf rejects
             text = self._texts.get(key, "")
             references = [_absolute(key, dots, name) for dots, name in _INDEXED_REFERENCE.findall(text)]
             size = sum(self.of(name) for name in [*references, *self._children.get(key, ())])
@@ -158,6 +158,6 @@ class _ExpandedSizes:
 
 
 def _absolute(key: str, dots: str, name: str) -> str:
-    """Return the dotted key to which `name` refers in `key`; the reference is relative if there are `dots`."""
+    """Return the dotted key that `name` refers to within `key`; with leading `dots`, the reference is relative."""
     parents = key.split(".")[: -len(dots)] if dots else []
     return ".".join([*parents, re.sub(r"\[(\w+)\]", r".[\1]", name)])

@@ -1,8 +1,8 @@
 """Prices per device-hour and per kilowatt-hour, and carbon intensity, set by the user or taken from a dated list.
 
-`prices.devices` maps names to USD per hour. A name is a device model, a board's key in the table of datasheets, or an
+`prices.devices` maps names to USD per hour. A name is a device model, a board's key in the datasheet table, or an
 accelerator, which covers all of its models. For GPUs, the price is for one device; for `cpu`, it is for the whole
-machine, because a timed run has the machine to itself. `prices.purchase` maps the same names to purchase prices.
+machine, because a timed run has exclusive use of the machine. `prices.purchase` maps the same names to purchase prices.
 `prices.electricity.usd_per_kwh` and `prices.carbon.grams_per_kwh` convert energy to money and carbon.
 """
 
@@ -25,7 +25,7 @@ HOURS_PER_YEAR = 8766.0
 
 
 def _from_number(key: str, unit: str) -> BeforeValidator:
-    """Accept a bare number as `{key: number}`, and explain the format of a price if the value is anything else."""
+    """Convert a bare number to `{key: number}`, and explain the price format if the value is not valid."""
 
     def to_mapping(value: Any) -> Any:
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -67,8 +67,8 @@ class Carbon(Sourced):
 class Purchase(Sourced):
     """The cost of a purchased device: `usd`, spread over its busy hours in `lifetime_years`.
 
-    `utilisation` is the share of hours in which it is busy. `watts` is its power while busy, such as the board power;
-    None excludes electricity. The host, the room and idle power are not included.
+    `utilisation` is the share of hours in which the device is busy. `watts` is its power draw while busy, such as the
+    board power; None excludes electricity. The host, the room and idle power are not included.
     """
 
     usd: Amount
@@ -79,25 +79,25 @@ class Purchase(Sourced):
     def usd_per_hour(self, usd_per_kwh: float | None) -> float:
         """Return USD per busy hour: usd / (years * 8766 h * utilisation) + watts / 1000 * USD per kWh.
 
-        The second term is omitted if `watts` or the price of electricity is missing.
+        The second term is omitted if `watts` or the electricity price is missing.
         """
         return self.usd / (self.lifetime_years * HOURS_PER_YEAR * self.utilisation) + self.power_usd(usd_per_kwh)
 
     def power_usd(self, usd_per_kwh: float | None) -> float:
-        """Return the cost of electricity in USD per busy hour; 0 if the power or its price is unknown."""
+        """Return the cost of electricity in USD per busy hour; 0 if the power or the electricity price is unknown."""
         return (self.watts or 0.0) / 1000 * (usd_per_kwh or 0.0)
 
     def describe(self, usd_per_kwh: float | None) -> str:
-        """Return a description of the terms of `usd_per_hour`."""
+        """Describe the terms of `usd_per_hour`."""
         power = f", {self.watts:g} W" if self.watts and usd_per_kwh is not None else ", without electricity"
         share = f"{self.utilisation * 100:g} % of {self.lifetime_years:g} years"
         return f"bought for {self.usd:g} USD, working {share}{power}"
 
 
 class PaymentOption(NamedTuple):
-    """A way to pay for a device: fixed USD per month, and USD per hour of use.
+    """A way to pay for a device: a fixed cost in USD per month and a cost in USD per hour of use.
 
-    `upfront_usd` is paid at once; None if there is no such payment.
+    `upfront_usd` is paid up front; None if there is no such payment.
     """
 
     usd_per_month: float
@@ -122,7 +122,7 @@ class Prices(Frozen):
 
     @property
     def hourly(self) -> dict[str, Price]:
-        """The hourly price of each named device, derived from its purchase if no rent is given."""
+        """The hourly price for each name, derived from the purchase price if there is no rental price."""
         bought = {
             name: Price(
                 usd_per_hour=purchase.usd_per_hour(self._usd_per_kwh),
@@ -134,12 +134,12 @@ class Prices(Frozen):
         return bought | self.devices
 
     def of_names(self, names: Sequence[str]) -> tuple[str, Price] | None:
-        """Return the first of these `names` with an hourly price, and that price; None if no name has a price."""
+        """Return the first of `names` that has an hourly price, together with that price; None if none has a price."""
         hourly = self.hourly
         return next(((name, hourly[name]) for name in names if name in hourly), None)
 
     def payment_options(self, names: Sequence[str]) -> tuple[PaymentOption, ...]:
-        """Return the ways to pay for a device with these `names`: by the hour, by purchase, both or neither."""
+        """Return the payment options for a device with these `names`: rental, purchase, both or neither."""
         rented = next((self.devices[name] for name in names if name in self.devices), None)
         bought = next((self.purchase[name] for name in names if name in self.purchase), None)
         options = []
@@ -153,7 +153,7 @@ class Prices(Frozen):
 
 
 class PriceUsed(Frozen):
-    """A price used in the costs: its item, amount and unit, and the date and source given by the user."""
+    """A price used to compute costs: item, amount and unit, with the date and source that the user stated."""
 
     name: str
     value: float
@@ -163,7 +163,7 @@ class PriceUsed(Frozen):
 
 
 def read_prices(home: Path, given: str) -> Prices:
-    """Return the prices in the given lists, such as `cloud,bought`: files or names in `conf/prices` (local or shipped).
+    """Read the price lists in `given`, such as `cloud,bought`: files, or names in the local or shipped `conf/prices`.
 
     The first list with a price for an item takes precedence. Raises an InputError that names the closest list.
     """
@@ -202,7 +202,7 @@ def _read_list(home: Path, name: str) -> Prices:
 
 
 def usd_per_hour_on(prices: Prices, config: SettingConfig, models: Sequence[str]) -> float | None:
-    """Return the hourly price of a setting with this config on devices of these `models`; None if unpriced."""
+    """Return the hourly cost of a setting with this config on devices of these `models`; None if unpriced."""
     named_price = price_on(prices, config, models)
     if named_price is None:
         return None
@@ -211,7 +211,7 @@ def usd_per_hour_on(prices: Prices, config: SettingConfig, models: Sequence[str]
 
 
 def price_on(prices: Prices, config: SettingConfig, models: Sequence[str]) -> tuple[str, Price] | None:
-    """Return the listed name and the price of the devices that a setting with this config uses; None if unpriced.
+    """Return the listed name and price of the devices used by a setting with this config; None if unpriced.
 
     A device's own name takes precedence over its datasheet key, such as `h100-sxm`, which in turn takes precedence over
     its accelerator.
@@ -221,7 +221,7 @@ def price_on(prices: Prices, config: SettingConfig, models: Sequence[str]) -> tu
 
 
 def price_lines(prices: Prices, used: Collection[str]) -> tuple[PriceUsed, ...]:
-    """Return the prices with names in `used`, which may include `electricity` and `carbon`, with their sources."""
+    """Return the prices whose names are in `used` (possibly `electricity` and `carbon`), with their sources."""
     lines: list[tuple[str, float, str, Sourced]] = [
         (name, price.usd_per_hour, "USD per hour", price) for name, price in prices.hourly.items()
     ]

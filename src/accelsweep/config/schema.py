@@ -1,8 +1,8 @@
-"""Validates a setting's config: mappings from YAML, blocks and records become a `SettingConfig`.
+"""Validates a setting's config and converts mappings from YAML, blocks and records to a `SettingConfig`.
 
 `run_config` declares keys, types, bounds and defaults. The pydantic models in this module are derived from it and add
 only the checks that require code. Unknown keys are ignored, because a config may contain user-defined keys;
-`planning.config_validation` refuses keys that were not added explicitly.
+`planning.config_validation` rejects keys that were not added explicitly.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PRECISIONS = (
     "transformer-engine",
     "transformer-engine-float16",
 )
-"""Lightning's names, as listed in `lightning.fabric`."""
+"""Lightning's precision names, as listed in `lightning.fabric`."""
 
 _PRECISION_ALIASES = {"16": "16-mixed", "32": "32-true", "64": "64-true", "bf16": "bf16-mixed"}
 
@@ -100,11 +100,11 @@ _CHECKED: Mapping[str, Any] = {
     "task": Annotated[Text, AfterValidator(_known_task)],
     "trainer": Annotated[Node, BeforeValidator(_empty_for_none)],
 }
-"""Types of the fields whose values must be checked or converted by code."""
+"""Types for fields whose values must be checked or converted by code."""
 
 
 def _model_of(declaration: type) -> type[BaseModel]:
-    """Return a pydantic model with a dataclass's fields, including bounds and defaults."""
+    """Build a pydantic model with a dataclass's fields, including bounds and defaults."""
     types = get_type_hints(declaration, include_extras=True)
     model_fields = {}
     for field in fields(declaration):
@@ -130,7 +130,7 @@ CONFIG_KEYS = tuple(MODELS[SettingConfig].model_fields)
 
 
 def to_dataclass(declaration: type[_Declared], valid: BaseModel, raw: Mapping[str, Any]) -> _Declared:
-    """Return a validated model as its dataclass; `raw` is the mapping from which it was read."""
+    """Convert a validated model to its dataclass; `raw` is the mapping from which the model was read."""
     values: dict[str, Any] = {name: getattr(valid, name) for name in MODELS[declaration].model_fields}
     if declaration is SettingConfig:
         values["raw"] = dict(raw)
@@ -138,7 +138,7 @@ def to_dataclass(declaration: type[_Declared], valid: BaseModel, raw: Mapping[st
 
 
 def checked_config(value: Any) -> SettingConfig:
-    """Return a mapping as a `SettingConfig`; a given `SettingConfig` is returned as is.
+    """Validate a mapping and return it as a `SettingConfig`; a `SettingConfig` is returned unchanged.
 
     Raises pydantic's ValidationError.
     """
@@ -148,17 +148,17 @@ def checked_config(value: Any) -> SettingConfig:
 
 
 def checked_measure(value: Any) -> Measure:
-    """Return a mapping as a `Measure`. Raises pydantic's ValidationError."""
+    """Validate a mapping and return it as a `Measure`. Raises pydantic's ValidationError."""
     return to_dataclass(Measure, MODELS[Measure].model_validate(value), value)
 
 
 def changed(config: SettingConfig, **values: Any) -> SettingConfig:
-    """Return a config with changed values for these keys, or with additional keys, validated again."""
+    """Return a copy of a config with these keys changed or added, revalidated."""
     return checked_config({**config.raw, **values})
 
 
 def without_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a setting's config without the keys of accelsweep and its features that have their schema default."""
+    """Omit from a setting's config the keys of accelsweep and its features that are at their schema default."""
     result = dict(config)
     for model in (MODELS[SettingConfig], *registry.config_models("")):
         result = _without_defaults(result, model)
@@ -189,7 +189,7 @@ def _defaults_of(model: type[BaseModel]) -> dict[str, Any]:
 
 @cache
 def _nested_model(model: type[BaseModel], name: str) -> type[BaseModel] | None:
-    """Return the model of a field that is declared as a model or an optional model."""
+    """Return the model of a field declared as a model or an optional model."""
     annotation = model.model_fields[name].annotation
     candidates = (each for each in (annotation, *get_args(annotation)) if isinstance(each, type))
     return next((each for each in candidates if issubclass(each, BaseModel)), None)

@@ -1,4 +1,4 @@
-"""Settings: grid points, each named by the hash of the keys that determine the measurement; and their labels."""
+"""Settings, i.e. grid points named by a hash of the keys that determine the measurement, and their labels."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ PLAN_KEYS = frozenset(
         "analysis",
     }
 )
-"""Top-level config keys for the whole sweep, which affect no measurement and are not part of a setting's name."""
+"""Top-level config keys that apply to the whole sweep; they affect neither measurements nor setting names."""
 
 HOME_PLACEHOLDER = "{home}"
-"""Replaces the working directory at the start of a path in a frozen config; a run gets the full path."""
+"""Placeholder for the working directory at the start of a path in a frozen config; runs receive the full path."""
 
 
 class Setting(Frozen):
-    """One grid point.
+    """A grid point.
 
-    `config` is the scientific part of the resolved config. `axes` contains the swept keys, in sweep order, with this
-    setting's values. `unsupported` is why the setting cannot run; None if the plan finds no reason.
+    `config` is the scientific part of the resolved config. `axes` maps the swept keys, in sweep order, to this
+    setting's values. `unsupported` states why the setting cannot run; None if planning finds no reason.
     """
 
     name: str
@@ -56,17 +56,17 @@ def scientific(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def setting_name(config: Mapping[str, Any]) -> str:
-    """Return the 12 hexadecimal digits that name the setting with this frozen config.
+    """Return the name, 12 hexadecimal digits, of the setting with this frozen config.
 
-    Keys at their schema default are left out, so adding a key with a default renames no setting. Full paths are part of
-    the name, because a different path may be on a different disk. A path below the working directory is frozen with
-    `HOME_PLACEHOLDER`, so moving a project as a whole preserves its setting names.
+    Keys at their schema default are left out, so introducing a key with a default does not rename any setting. Full
+    paths affect the name, because a different path may be on a different disk. Paths under the working directory are
+    frozen with `HOME_PLACEHOLDER`, so moving a project as a whole preserves its setting names.
     """
     return sha256_text(canonical_json(without_defaults(scientific(config))))[:12]
 
 
 def abbreviate_home(config: Any, home: Path) -> Any:
-    """Return a config in which `HOME_PLACEHOLDER` replaces the working directory `home` in each absolute path.
+    """Replace the working directory `home` with `HOME_PLACEHOLDER` in each absolute path of a config.
 
     `home` is a resolved path. The config's paths may reach it through a symbolic link, as a shell's `$PWD` may.
     """
@@ -82,7 +82,7 @@ def abbreviate_home(config: Any, home: Path) -> Any:
 
 
 def expand_home(config: Any, home: Path) -> Any:
-    """Return a frozen config with full paths: the inverse of `abbreviate_home`."""
+    """Restore the full paths in a frozen config; the inverse of `abbreviate_home`."""
 
     def expand(text: str) -> str:
         if text != HOME_PLACEHOLDER and not text.startswith(f"{HOME_PLACEHOLDER}/"):
@@ -93,13 +93,13 @@ def expand_home(config: Any, home: Path) -> Any:
 
 
 def with_full_paths(config: SettingConfig, home: Path) -> SettingConfig:
-    """Return the config, with full paths, of a run in the working directory `home`."""
+    """Return the config with full paths for a run in the working directory `home`."""
     expanded = expand_home(config.raw, home)
     return config if expanded is config.raw else checked_config(expanded)
 
 
 def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """Return `value` with every string in it, except keys, changed; the same object if nothing changes."""
+    """Apply `change` to every string in `value` except keys; return the same object if nothing changes."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
@@ -117,7 +117,7 @@ def _resolved(folder: str) -> str:
 
 
 def override_value(value: Any) -> str:
-    """Return a value as typed after `key=`: strings unchanged, everything else as JSON (`null`, `true`, `64`)."""
+    """Format a value as typed after `key=`: strings unchanged, everything else as JSON (`null`, `true`, `64`)."""
     return value if isinstance(value, str) else canonical_json(value)
 
 
@@ -132,7 +132,7 @@ class _Parts(NamedTuple):
 
     @property
     def count(self) -> Any:
-        """The number of devices; 1 if only their kind is swept, None if neither is swept."""
+        """The number of devices; 1 if only the device kind is swept, None if neither is swept."""
         return 1 if self.devices is None and self.accelerator is not None else self.devices
 
 
@@ -171,7 +171,7 @@ _PRECISIONS = {
     "16-mixed": ("16-mixed", "fp16"),
     "bf16-mixed": ("bf16-mixed", "bf16"),
 }
-"""Maps a precision to its long and short names; other precisions keep their own."""
+"""Maps a precision to its long and short names; other precisions are shown under their own names."""
 
 
 def _precision(parts: _Parts, form: Literal[0, 1]) -> list[str]:
@@ -210,9 +210,9 @@ def short_label(axes: Mapping[str, Any]) -> str:
 
 
 def shared_devices(axes: Collection[str], configs: Iterable[SettingConfig]) -> str:
-    """Return the kind and number of devices that are not swept, for a heading: ` on cpu x1`, ` on 2 devices`.
+    """Return the device kind and count for a heading, unless swept: ` on cpu x1`, ` on 2 devices`.
 
-    Setting labels do not contain these. Values that differ between the `configs` are also left out.
+    Setting labels omit these if they are not swept. Values that differ between the `configs` are also left out.
     """
     configs = list(configs)
     kinds = set() if "accelerator" in axes else {config.accelerator for config in configs}
@@ -224,7 +224,7 @@ def shared_devices(axes: Collection[str], configs: Iterable[SettingConfig]) -> s
 
 
 def _describe_devices(accelerator: Any, count: Any) -> str:
-    """Return `2 processes` for a CPU, `1 GPU`, `2 a100 GPUs`, or `4 devices` if their kind is not swept."""
+    """Return `2 processes` for a CPU, `1 GPU`, `2 a100 GPUs`, or `4 devices` if the device kind is not swept."""
     kind, _, model = str(accelerator).partition(":")
     names = kind_or_unknown(kind)
     units = names.unit if count == 1 else names.units

@@ -1,4 +1,4 @@
-"""A sweep's site: its nodes, their devices, and how jobs reach them. Nothing in it affects a measurement."""
+"""Defines a sweep's site: its nodes, their devices, and how jobs reach them. The site never affects a measurement."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class JobOptions(Frozen):
     """How blocks are submitted as jobs, on any scheduler.
 
     None means the cluster's default. `gpu_model` is the cluster's name for the GPU type. `mem_mb` is per node.
-    `max_minutes` bounds a job's time limit, `max_gpus` the number of GPUs that the sweep makes unavailable to others at
-    once, and `max_jobs` its jobs in the queue. `scratch` is a node-local directory used as TMPDIR. `modules` are loaded
-    before a block. `container` is the command that starts a program in the blocks' container, and `container_python` is
-    the Python interpreter in it. `interface` is the network interface between nodes. `exclusive` keeps other jobs off a
-    block's nodes, and `extra` is passed to the submit command. `fake_gpus` is for tests only: a CPU setting requests
-    this many GPUs per node without using them.
+    `max_minutes` bounds a job's time limit, `max_gpus` bounds the number of GPUs that the sweep makes unavailable to
+    others at any time, and `max_jobs` bounds the number of its jobs in the queue. `scratch` is a node-local directory
+    used as TMPDIR. `modules` are loaded before a block. `container` is the command that starts a program in the blocks'
+    container, and `container_python` is the Python interpreter inside that container. `interface` is the network
+    interface between nodes. `exclusive` keeps other jobs off a block's nodes, and `extra` is passed to the submit
+    command. `fake_gpus` is for tests only: a CPU setting requests this many GPUs per node without using them.
     """
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
@@ -52,10 +52,10 @@ class JobOptions(Frozen):
 class Slurm(JobOptions):
     """How blocks are submitted as Slurm jobs at a site.
 
-    `partition` is for all blocks, or only for those with GPUs if `cpu_partition` is set for the others. `gpu_request`
-    is the sbatch option that requests GPUs: `--gpus`, `--gres=gpu:...` or `--gpus-per-node`. `secrets` are environment
-    variables that are passed to jobs although their names suggest a secret. `head` is for heads that run as jobs
-    themselves; if it is not set, they use the partition of CPU blocks and `max_minutes`.
+    `partition` is used for all blocks or, if `cpu_partition` is set, only for blocks with GPUs. `gpu_request` is the
+    sbatch option that requests GPUs: `--gpus`, `--gres=gpu:...` or `--gpus-per-node`. `secrets` lists environment
+    variables that are passed to jobs although their names suggest a secret. `head` configures heads that run as jobs
+    themselves; if it is not set, they use the partition for CPU blocks and `max_minutes`.
     """
 
     partition: str | None = None
@@ -74,7 +74,7 @@ class Slurm(JobOptions):
 
 
 def _scheduler_models() -> dict[str, str]:
-    """Return the features' schedulers, each with the dotted name of its options model."""
+    """Return the features' schedulers, mapped to the dotted names of their options models."""
     return {scheduler.name: scheduler.options for scheduler in registry.schedulers()}
 
 
@@ -86,7 +86,7 @@ def _known_scheduler(value: str) -> str:
 
 
 class _SchedulerOptions(Frozen):
-    """Job options by scheduler: Slurm's, and those of features' schedulers keyed by name (`registry.Scheduler`)."""
+    """Job options by scheduler: for Slurm, and for features' schedulers, keyed by name (`registry.Scheduler`)."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True, extra="allow")
 
@@ -103,7 +103,7 @@ class _SchedulerOptions(Frozen):
         return self
 
     def job_options_for(self, scheduler: str) -> JobOptions:
-        """Return a scheduler's job options; its defaults if none are given."""
+        """Return a scheduler's job options, or its defaults if none are set."""
         if scheduler in ("slurm", "local"):
             return self.slurm
         given: JobOptions | None = (self.__pydantic_extra__ or {}).get(scheduler)
@@ -123,7 +123,7 @@ KnownDevice = Annotated[Device, AfterValidator(_known_kind)]
 
 
 class NodeKind(_SchedulerOptions):
-    """A site's nodes of one kind: their number, the inventory of one node, and how jobs reach them.
+    """A node kind at a site: the number of nodes, the inventory of one node, and how jobs reach them.
 
     Omitted job options are inherited from the site.
     """
@@ -136,7 +136,7 @@ class NodeKind(_SchedulerOptions):
 class Site(_SchedulerOptions):
     """The declared inventory of a node, and how jobs are submitted.
 
-    A cluster with several kinds of node has `kinds` instead of `nodes` and `inventory`.
+    A cluster with several node kinds sets `kinds` instead of `nodes` and `inventory`.
     """
 
     name: str
@@ -168,15 +168,15 @@ class Site(_SchedulerOptions):
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """The devices of one node of each kind."""
+        """The devices of one node of each node kind."""
         return (*self.inventory, *(device for kind in self.kinds for device in kind.inventory))
 
     def count(self, accelerator: str) -> int:
-        """Return how many devices of this accelerator (cores for `cpu`) each node of the site has."""
+        """Return the number of devices (cores for `cpu`) with this accelerator in each of the site's nodes."""
         return sum(device.count for device in self.inventory if device.accelerator == accelerator)
 
     def of_kind(self, name: str | None) -> Site:
-        """Return the site reduced to its nodes of this kind; the site itself if the name is None."""
+        """Restrict the site to its nodes of this kind; return the site itself if the name is None."""
         kind = next((kind for kind in self.kinds if kind.name == name), None)
         if kind is None:
             return self

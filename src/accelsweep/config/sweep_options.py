@@ -1,4 +1,4 @@
-"""A sweep's options, none of which affects a measurement."""
+"""Defines a sweep's options, none of which affects a measurement."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from accelsweep.json_documents import AtLeast0, AtLeast1, Frozen, NotNegative, P
 from accelsweep.tasks import rates_by_task
 
 PILOT_BLOCKS = 3
-"""The number of blocks in the pilot of `repeats: auto`."""
+"""The number of blocks in the pilot for `repeats: auto`."""
 
 LOOKS = (3, 5, 8, 12, 20)
-"""The block counts at which `--until-decided` runs an interim analysis of the verdicts; the last one ends the sweep."""
+"""Block counts at which `--until-decided` runs an interim analysis of the verdicts. The sweep ends at the last one."""
 
 THRESHOLD, CONFIDENCE = 0.02, 0.95
 """Defaults for verdicts."""
@@ -25,12 +25,12 @@ RESOLUTION, REPEATS_MOST = 0.1, 20
 
 
 class Limits(Frozen):
-    """Bounds on a run, a block and a sweep; raising them does not require measuring anything again.
+    """Bounds on a run, a block and a sweep; raising them does not require remeasuring anything.
 
     `silence_seconds` bounds the time from one step to the next; its default is far longer than any step worth
     comparing. `queue_minutes` bounds a job's time in the queue, after which the job is skipped. No run in a block
     starts after `block_seconds`. None removes a bound. `max_settings`, `max_repeats` and `max_runs` bound a whole
-    sweep: a larger plan is assumed to be a typing error.
+    sweep: a larger plan is assumed to be a typo.
     """
 
     run_seconds: Positive = 600.0
@@ -58,8 +58,8 @@ class Analysis(Frozen):
     """The rules for verdicts: the practical threshold, the family-wise confidence and the quality margin.
 
     `across` lists the fields in which settings may differ and still be compared. `rate` is the metric by which settings
-    are compared; None means the task's own (`tasks`). `resolution` is the target mean half-width of intervals, relative
-    to the ratio, if `repeats` is `auto`.
+    are compared; None selects the task's own metric (`tasks`). If `repeats` is `auto`, `resolution` is the target mean
+    half-width of intervals, relative to the ratio.
     """
 
     threshold: ShareFrom0 = THRESHOLD
@@ -85,12 +85,11 @@ class BlockOptions(Frozen):
 class Options(Frozen):
     """The checked plan-level part of the config.
 
-    `repeats` is the number of blocks planned for each setting, and `added_repeats` the number of these added by
-    `--add-repeats`; more than `repeats_most` are never recommended. With `auto_repeats` (`repeats: auto` in the
-    config), `repeats` is at first the pilot's number of blocks, then the number that its noise requires. With
-    `until_decided`, it is the number of blocks at the current interim analysis, and `decided_at` maps the settings
-    decided so far to their number of blocks. `report` contains features' options as plain data, already checked by
-    their models.
+    `repeats` is the number of blocks planned for each setting, of which `--add-repeats` added `added_repeats`; more
+    than `repeats_most` are never recommended. If `auto_repeats` is set (`repeats: auto` in the config), `repeats` is
+    initially the pilot's number of blocks, then the number that its noise requires. If `until_decided` is set, it is
+    the number of blocks at the current interim analysis, and `decided_at` maps the settings decided so far to their
+    numbers of blocks. `report` contains features' options as plain data that their models have already validated.
     """
 
     repeats: AtLeast1 = 3
@@ -112,10 +111,10 @@ class Options(Frozen):
         return tuple(look for look in LOOKS if look <= self.repeats_most)
 
     def repeats_of(self, setting: str) -> int:
-        """Return how many blocks are planned for this setting."""
+        """Return the number of blocks planned for this setting."""
         return min(self.repeats, self.decided_at.get(setting, self.repeats))
 
     @property
     def pilot(self) -> bool:
-        """Whether these are the pilot's blocks, whose noise determines how many follow."""
+        """Whether these are the blocks of the pilot, whose noise determines how many more follow."""
         return self.auto_repeats and self.repeats == PILOT_BLOCKS

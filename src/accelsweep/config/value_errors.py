@@ -1,6 +1,6 @@
 """Turns the first invalid value in a config into a message that names the key, value, bound and file.
 
-The models' fields declare the allowed values, pydantic detects invalid ones, and this module words the error.
+The models' fields declare the allowed values, pydantic detects invalid ones, and this module formats the error.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _Model = TypeVar("_Model", bound=BaseModel)
 def validated(
     model: type[_Model], value: Any, where: str, file_of: FileOf, extra: Literal["forbid"] | None = None
 ) -> _Model:
-    """Return `value` as `model`; raise an InputError that names the first invalid key below `where` and its file.
+    """Validate `value` as `model`; raise an InputError that names the first invalid key under `where` and its file.
 
-    `extra="forbid"` refuses unknown keys in a model that would otherwise ignore them.
+    `extra="forbid"` rejects unknown keys in a model that would otherwise ignore them.
     """
     try:
         return model.model_validate(value, extra=extra)
@@ -64,7 +64,7 @@ def _message(model: type[BaseModel], error: Any, key: str) -> str:
 
 
 def describe_bounds(annotation: Any) -> str:
-    """Return the range that a field's annotation allows: `at least 0 and less than 1`; empty if unbounded."""
+    """Describe the range that a field's annotation allows: `at least 0 and less than 1`, or '' if unbounded."""
     limits = list(_limits(annotation))
     bounds = [
         f"{words} {getattr(limit, name):g}"
@@ -92,7 +92,7 @@ def _limits(annotation: Any) -> Iterator[Any]:
 
 
 def _annotation(model: type[BaseModel], path: Sequence[Any]) -> Any:
-    """Return the type of the field at `path`, including bounds; Any if the path leads outside the models."""
+    """Return the type of the field at `path`, including its bounds; Any if the path leaves the models."""
     annotation: Any = model
     for part in path:
         owner = _model_in(annotation)
@@ -107,7 +107,7 @@ def _annotation(model: type[BaseModel], path: Sequence[Any]) -> Any:
 
 
 def _model_in(annotation: Any) -> type[Any] | None:
-    """Return the model or dataclass in an annotation, even within a union or as the values of a mapping."""
+    """Return the model or dataclass in an annotation, even if it is in a union or is a mapping's value type."""
     if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or is_dataclass(annotation)):
         return annotation
     return next((model for part in get_args(annotation) if (model := _model_in(part))), None)

@@ -1,6 +1,6 @@
 """Versions: the commits, working trees and environments that a sweep compares as values of an additional axis.
 
-A version's identity is part of each of its settings' configs, so settings of two commits never share a name or a
+A version's identity is part of the config of each of its settings, so settings of two commits never share a name or a
 record. The name typed by the user is only a label: `main` moves on, and old records must not follow it.
 """
 
@@ -25,12 +25,12 @@ class Version(Frozen):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The part of a setting's config that identifies this version, as `run_config.Identity` reads it."""
+        """The part of a setting's config that identifies this version, in the form of `run_config.Identity`."""
         return {self.kind: self.digest}
 
     @property
     def id(self) -> str:
-        """The 12 hexadecimal digits that name the version's folder."""
+        """The version's folder name: 12 hexadecimal digits."""
         return self.digest[:12]
 
     @property
@@ -43,9 +43,9 @@ class Tree(Document):
     """The location of a version's sources, for the runs that import them.
 
     `checkout` is the user's repository, whose folders the tree replaces on the import path; empty if the tree replaces
-    none. `place` is the working directory's path relative to the repository. `packages` are the top-level names that
-    each run must find below the tree. `software` contains the versions of an environment's packages and is empty for
-    other versions.
+    none. `place` is the working directory relative to the repository. `packages` lists the top-level names that each
+    run must find under the tree. `software` contains the versions of an environment's packages; it is empty for other
+    versions.
     """
 
     kind: ClassVar[str] = "version"
@@ -58,14 +58,14 @@ class Tree(Document):
 
 
 def without_version(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a setting's axes or config without its version."""
+    """Return a setting's axes or config with the version removed."""
     return {key: value for key, value in keys.items() if key != VERSION}
 
 
 def command_words(versions: Sequence[Version], *, exactly: bool = False) -> list[str]:
-    """Return the command that measures these versions, with the arguments that name them.
+    """Return the command that measures these versions, with arguments that name them.
 
-    With `exactly`, commits are named by their hashes, which later commits do not change.
+    If `exactly` is set, commits are named by hash, so later commits do not change the command's meaning.
     """
     if not versions:
         return ["run"]

@@ -1,1 +1,1 @@
-"""Builds a sweep's plan: its settings, its blocks in random order, estimates, and unsupported settings."""
+"""Builds a sweep's plan: settings, blocks in random order, estimates, and unsupported settings."""

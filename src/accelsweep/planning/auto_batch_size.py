@@ -1,7 +1,7 @@
-"""`batch_size: auto`: the search that each such setting needs first, and its result, frozen into the plan.
+"""Implements `batch_size: auto`: each such setting requires a search first, and its result is frozen into the plan.
 
-A search is a setting with `task=largest_batch`. Its name is derived from everything that the largest batch size can
-depend on, so settings that differ only in other respects share one search.
+A search is a setting with `task=largest_batch`. Its name is derived from everything that can affect the largest batch
+size, so settings that differ only in other respects share a search.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from accelsweep.records.plan import FoundBatch
 from accelsweep.run_config import Measure, SettingConfig
 
 SEARCH_PENDING = "batch_size=auto: its search has not ended yet"
-"""The reason why a setting cannot be planned yet."""
+"""The reason reported when a setting cannot be planned yet."""
 
 _TRAINING_TASKS = ("train_throughput", "time_to_accuracy")
-"""Tasks with the same steps as a search: training steps, including the optimiser's state."""
+"""Tasks that execute the same steps as a search: training steps, including the optimiser's state."""
 
 SearchResults = Mapping[str, FoundBatch | str]
-"""Search results by name: the batch size, or why there is none."""
+"""Search results keyed by search name: the batch size, or why none was found."""
 
 
 def search_config(config: SettingConfig) -> SettingConfig:
-    """Return the config of the search for a setting's largest batch size."""
+    """Build the config of the search for a setting's largest batch size."""
     measure = Measure(
         warmup_steps=2,
         min_steps=1,
@@ -61,20 +61,20 @@ def refuse_unsearchable(config: SettingConfig, option: str) -> None:
 def with_search_result(
     point: CheckedPoint, results: SearchResults, with_batch: Callable[[int], SettingConfig]
 ) -> CheckedPoint:
-    """Return a point with the batch size that its search found, or with the reason why it found none."""
+    """Fill in the batch size that a point's search found, or the reason why it found none."""
     search = search_config(point.config)
     result = results.get(setting_name(search.raw), SEARCH_PENDING)
     if isinstance(result, FoundBatch):
         axes = {**point.axes, "batch_size": result.batch_size}
         return replace(point, config=with_batch(result.batch_size), axes=axes, search=search)
-    # The extra key gives this config, which never runs, a different name from a setting with an explicit batch size.
+    # This config never runs. Its extra key ensures that its name differs from a setting with an explicit batch size.
     config = changed(point.config, automatic="batch_size")
     axes = {**point.axes, "batch_size": AUTO_BATCH_SIZE}
     return replace(point, config=config, axes=axes, search=search, unsupported=result)
 
 
 def with_batch_size_axis(points: Mapping[str, CheckedPoint]) -> dict[str, CheckedPoint]:
-    """Return the points, with the batch size added to their axes if any batch size is searched for."""
+    """Add the batch size to the points' axes if any of them searches for one."""
     if all(point.search is None for point in points.values()):
         return dict(points)
     return {
@@ -84,7 +84,7 @@ def with_batch_size_axis(points: Mapping[str, CheckedPoint]) -> dict[str, Checke
 
 
 def required_searches(points: Mapping[str, CheckedPoint], settings: Iterable[Setting]) -> dict[str, Setting]:
-    """Return the searches that a grid's settings need, by name; settings that cannot run need no search."""
+    """Return the searches that a grid's settings need, keyed by name; settings that cannot run need none."""
     searches: dict[str, Setting] = {}
     for setting in settings:
         point = points[setting.name]
@@ -100,7 +100,7 @@ def required_searches(points: Mapping[str, CheckedPoint], settings: Iterable[Set
 
 
 def search_notes(batches: Iterable[FoundBatch]) -> tuple[str, ...]:
-    """Return a note with the batch sizes and the sweep that found them; empty if there are none."""
+    """Return a note that lists the batch sizes and the sweep that found them; empty if there are no batch sizes."""
     found = list(batches)
     if not found:
         return ()

@@ -1,4 +1,4 @@
-"""Turns overrides into a sweep's checked settings: compose, expand, check, exclude, and flag unsupported settings."""
+"""Turns overrides into a sweep's checked settings: composes, expands, checks, excludes, and flags unsupported ones."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from accelsweep.trainer_arguments import trainer_argument_hint
 
 
 def matches(conditions: Mapping[str, Any], point: CheckedPoint) -> bool:
-    """Return whether each key in `conditions` has the given value, or one of the listed values, at this grid point.
+    """Return whether this grid point matches every condition: a key has the given value or one of those listed.
 
-    A key is a dotted config key, or a config group, in which case the value is the name of the chosen file.
+    A key is either a dotted config key or a config group; for a group, the value is the name of the chosen file.
     """
     return all(_is_one_of(_value(point, key), value) for key, value in _flattened(conditions).items())
 
 
 def _flattened(conditions: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return `conditions` keyed by dotted keys, because `+baseline.data.rows=8` on a command line nests them."""
+    """Flatten `conditions` to dotted keys, because `+baseline.data.rows=8` on a command line nests them."""
     flat: dict[str, Any] = {}
     for key, value in conditions.items():
         name = f"{prefix}{key}"
@@ -65,7 +65,7 @@ def _is_one_of(actual: Any, expected: Any) -> bool:
 def refuse_unknown_keys(
     conditions: Mapping[str, Any], points: Sequence[CheckedPoint], where: str, file_of: FileOf
 ) -> None:
-    """Raise InputError if `conditions` contains a key that no grid point has."""
+    """Raise InputError if `conditions` contains a key that does not exist at any grid point."""
     for key in _flattened(conditions):
         if all(_value(point, key) is MISSING for point in points):
             known = list(dotted_keys(points[0].config.raw))
@@ -74,7 +74,7 @@ def refuse_unknown_keys(
 
 
 def excluded_by(rules: Iterable[Rule], point: CheckedPoint) -> str | None:
-    """Return the reason given by the first rule that drops this point; None if no rule does."""
+    """Return the reason stated in the first rule that excludes this point; None if no rule does."""
     return next((rule.because for rule in rules if matches(rule.when, point)), None)
 
 
@@ -82,8 +82,8 @@ def excluded_by(rules: Iterable[Rule], point: CheckedPoint) -> str | None:
 class CheckedGrid:
     """A composed and checked grid.
 
-    `points` are the distinct points by setting name, in grid order; `settings` are those not dropped by an `exclude:`
-    rule.
+    `points` contains the distinct points keyed by setting name, in grid order; `settings` contains those not dropped by
+    an `exclude:` rule.
     """
 
     experiment: str | None
@@ -99,7 +99,7 @@ class CheckedGrid:
 
 @dataclass(frozen=True)
 class VersionedGrid:
-    """The grid of all versions, each version's source digests, and each tree with its packages."""
+    """The grid of all versions, the source digests of each version, and each tree with its packages."""
 
     grid: CheckedGrid
     sources: dict[str, str]
@@ -114,7 +114,7 @@ def checked_grid(
 ) -> CheckedGrid:
     """Return the settings that these Hydra overrides define; raise InputError for any error in them.
 
-    `home` is the runs' working directory, and `search_results` are the batch sizes found for `batch_size: auto`.
+    `home` is the runs' working directory, and `search_results` contains the batch sizes found for `batch_size: auto`.
     """
     try:
         return _checked_grid(composer, overrides, home, search_results or {})
@@ -133,7 +133,7 @@ def _checked_grid(
     choices = dict(master.hydra.runtime.choices)
     file_of = cache(partial(defining_file, folders=composer.folders, choices=choices))
     plan_config = plan_config_of(composer, grid.jobs[0])
-    # Conditions are compared with frozen configs, so paths in them must be abbreviated as well.
+    # Conditions are compared with frozen configs, so their paths must be abbreviated as well.
     conditions: dict[str, Any] = {
         key: abbreviate_home(plan_config[key], home) for key in ("baseline", "exclude") if key in plan_config
     }
@@ -179,7 +179,7 @@ def _checked_grid(
 
 
 def site_of(composer: Composer, overrides: Sequence[str]) -> Site:
-    """Return the site from these Hydra overrides without expanding the grid; raise InputError for any error in it."""
+    """Return the site that these Hydra overrides define, without expanding the grid; raise InputError for any error."""
     master = composer.master(overrides)
     _refuse_foreign_config(composer, master)
     choices = dict(master.hydra.runtime.choices)
@@ -261,10 +261,10 @@ def _notes(jobs: int, points: Sequence[CheckedPoint], rules: Sequence[Rule]) -> 
 
 
 class BatchSearchNeeded(InputError):
-    """Raised if `batch_size: auto` requires a search for some settings' largest batch size first; nothing is planned.
+    """Raised if `batch_size: auto` first requires a search for some settings' largest batch size; nothing is planned.
 
-    `sweep` is the requested sweep, with its `overrides`, `grid` and `sources`. `searches` are all searches that it
-    needs, and `pending` the names of those without a result.
+    `sweep` is the requested sweep, with its `overrides`, `grid` and `sources`. `searches` contains all searches that it
+    needs, and `pending` contains the names of those without a result.
     """
 
     def __init__(self, sweep: str, overrides: tuple[str, ...], grid: CheckedGrid, sources: dict[str, str]) -> None:
@@ -286,9 +286,9 @@ def grid_with_batch_sizes(
     planned: Mapping[str, FoundBatch],
     search_results: auto_batch_size.SearchResults,
 ) -> tuple[CheckedGrid, dict[str, str], dict[str, FoundBatch]]:
-    """Return the grid with automatic batch sizes, its sources, and all batch sizes found, keeping the `planned` ones.
+    """Return the grid with automatic batch sizes filled in, its sources, and all batch sizes found.
 
-    Raises BatchSearchNeeded if any batch size is unknown.
+    The `planned` batch sizes are kept. Raises BatchSearchNeeded if any batch size is unknown.
     """
     known = {**search_results, **planned}
     grid, sources = project_grid(home, overrides, known)
@@ -302,7 +302,7 @@ def grid_with_batch_sizes(
 def project_grid(
     home: Path, overrides: Sequence[str], search_results: auto_batch_size.SearchResults
 ) -> tuple[CheckedGrid, dict[str, str]]:
-    """Return the grid of the project in `home` and the digests of the sources that it measures."""
+    """Return the grid for the project in `home` and the digests of the sources that it measures."""
     user_class_check.refuse_shadows(home)
     grid = checked_grid(Composer.of(home, overrides), overrides, home, search_results)
     path = ImportPath.of_home(home)
@@ -318,7 +318,7 @@ def project_grid(
 def comparison_name(home: Path, overrides: Sequence[str], command: str = "ab") -> str:
     """Return the default name of a sweep that compares versions or nodes: `COMMAND-EXPERIMENT`.
 
-    This leaves the name of a plain sweep of the same experiment unused.
+    The name cannot collide with that of a plain sweep of the same experiment.
     """
     composer = Composer.of(home, overrides)
     master = composer.master(with_user_targets(composer, overrides))

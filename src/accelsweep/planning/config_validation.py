@@ -1,6 +1,6 @@
 """Validates the config keys that accelsweep itself reads, and detects settings that no run could measure.
 
-The error for an unknown key suggests the closest known one. The keys of models, data sets, optimizers and the Trainer
+The error for an unknown key suggests the closest known key. The keys of models, data sets, optimizers and the Trainer
 are checked where those objects are built.
 """
 
@@ -37,11 +37,11 @@ from accelsweep.trainer_arguments import (
 )
 
 MIN_WARMUP_STEPS = 2
-"""The window's length is derived from the pace of the second half of the warm-up, excluding its first step."""
+"""The window's length is derived from the step rate in the second half of the warm-up, excluding the first step."""
 
 
 class Rule(BaseModel):
-    """One `exclude:` rule: combinations that match `when` are dropped for the reason given in `because`."""
+    """An `exclude:` rule: combinations that match `when` are dropped for the reason stated in `because`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -52,9 +52,9 @@ class Rule(BaseModel):
 def check_setting_config(
     config: dict[str, Any], added: frozenset[str], groups: Sequence[str], file_of: FileOf
 ) -> SettingConfig:
-    """Return the checked scientific config, with environment values as text; raise InputError for any error in it.
+    """Return the checked scientific config, with environment values as strings; raise InputError for any error in it.
 
-    Unknown top-level keys must have been added with `+key=` (`added`) or be config groups (`groups`).
+    Unknown top-level keys must be added with `+key=` (`added`) or be config groups (`groups`).
     """
     _refuse_unknown_keys(config, added, groups, file_of)
     for key in CONFIG_KEYS:
@@ -91,12 +91,12 @@ def _refuse_unknown_keys(
 
 
 def _known_keys() -> set[str]:
-    """Return a setting's top-level keys that accelsweep reads: its own keys and those of features."""
+    """Return the top-level keys of a setting that accelsweep reads: its own and those of features."""
     return {*CONFIG_KEYS, *(key for model in registry.config_models("") for key in model.model_fields)}
 
 
 def refuse_unwritable(value: Any, key: str = "") -> None:
-    """Raise InputError, naming the key, for a value that JSON cannot represent or would not preserve."""
+    """Raise InputError, naming the key, for a value that JSON cannot represent or preserve exactly."""
     if value is None or isinstance(value, str | int):
         return
     if isinstance(value, Mapping):
@@ -116,7 +116,7 @@ def refuse_unwritable(value: Any, key: str = "") -> None:
 
 
 def check_plan_config(values: Mapping[str, Any], file_of: FileOf) -> tuple[Options, Site, list[Rule]]:
-    """Return a config's checked plan keys: options, site and `exclude:` rules; raise InputError for any error."""
+    """Check a config's plan keys and return its options, site and `exclude:` rules; raise InputError for any error."""
     refuse_unwritable(values)
     site = _checked_site(values.get("site") or {}, file_of)
     exclude = values.get("exclude") or []
@@ -152,7 +152,7 @@ def _auto_repeats(values: Mapping[str, Any], file_of: FileOf) -> dict[str, Any]:
 
 
 def _feature_options(group: str, given: Any, file_of: FileOf) -> dict[str, Any]:
-    """Return the checked options of features in one config group, as plain data."""
+    """Return the checked options of one config group's features as plain data."""
     if not isinstance(given, Mapping):
         raise InputError(f"{group}={given!r}: must be a mapping; look in {file_of(group)}")
     models = list(registry.config_models(group))
@@ -170,7 +170,7 @@ def _feature_options(group: str, given: Any, file_of: FileOf) -> dict[str, Any]:
 
 
 def _checked_site(value: Any, file_of: FileOf) -> Site:
-    """Return the checked site; raise InputError for unknown keys and for options that prevent submitting any job."""
+    """Return the checked site; raise InputError for unknown keys and for options that prevent all job submissions."""
     _refuse_unknown_site_keys(value, file_of)
     site = validated(Site, value, "site", file_of)
     if site.probe and site.scheduler != "local":
@@ -209,7 +209,7 @@ def _checked_site(value: Any, file_of: FileOf) -> Site:
 
 
 def _refuse_unknown_site_keys(site: Any, file_of: FileOf) -> None:
-    """Raise InputError for an unknown key in the site, in a node kind, or in a feature's scheduler options there."""
+    """Raise InputError for an unknown key in the site, a node kind, or a feature's scheduler options in either."""
     if not isinstance(site, Mapping):
         return
     kinds = site.get("kinds")
@@ -301,7 +301,7 @@ def _refuse_conflicts(config: SettingConfig, limits: Limits, file_of: FileOf) ->
             raise InputError(f"trainer.{name} is not an argument of Lightning's Trainer{hint}; {where}")
     requested_length(config.trainer)
     strategy, known = config.trainer.get("strategy"), strategy_names()
-    # Other packages may register strategies, so only apparent misspellings are refused.
+    # Other packages may register strategies, so only apparent misspellings are rejected.
     if isinstance(strategy, str) and known and strategy not in known and (hint := nearest(strategy, sorted(known))):
         raise InputError(
             f"trainer.strategy={strategy}: Lightning has no such strategy{hint}; look in {file_of('trainer.strategy')}"
@@ -347,9 +347,9 @@ def _refuse_unused_axes(points: Sequence[CheckedPoint]) -> None:
 
 
 def _refuse_unreferenced_axes(points: Sequence[CheckedPoint]) -> None:
-    """Raise InputError for a swept user-defined key that changes nothing else in any setting's config.
+    """Raise InputError for a swept user-defined key that affects nothing else in any setting's config.
 
-    This is detectable only if two points differ in that key alone.
+    This can be detected only if two points differ in that key alone.
     """
     known = _known_keys()
     for key in points[0].axes:

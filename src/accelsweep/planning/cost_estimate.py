@@ -1,4 +1,4 @@
-"""Estimates for a plan: minutes, GPU-hours, dollars and the smallest visible effect, and the table that shows them."""
+"""Estimates a plan's minutes, GPU-hours, dollars and smallest visible effect, and builds the table that shows them."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from accelsweep.run_config import Run, SettingConfig
 from accelsweep.schedulers.protocol import Resources
 from accelsweep.significant_digits import count_of
 
-# Assumed times (s), used until runs have been measured: rounded times from the records in `reports/examples`
-# (small models on a CPU). A test compares them.
+# Assumed times in seconds, used until runs have been measured. They are rounded from the records in `reports/examples`
+# (small models on a CPU); a test compares them with those records.
 
 ASSUMED_OVERHEAD_SECONDS = 2.0
-"""The time that a single-process run spends outside its window."""
+"""The time that a single-process run spends outside its measurement window."""
 
 ASSUMED_PROCESS_SECONDS = 2.5
-"""The additional time for each further process of a run, which has to import and to join the others."""
+"""The extra time for each additional process of a run, which must import its modules and join the other processes."""
 
 ASSUMED_COMPILING_SECONDS = 13.0
-"""The additional time for a run with `model.compile=true` and empty caches."""
+"""The extra time for a run with `model.compile=true` and empty caches."""
 
 ASSUMED_BETWEEN_SECONDS = 4.0
-"""The time between two blocks, for starting a new executor."""
+"""The time between two blocks, in which a new executor is started."""
 
 ASSUMED_AROUND_SECONDS = 15.0
-"""A command's time before its first block and after its last: Snakemake's start-up, the analysis and the report."""
+"""A command's time before its first and after its last block: Snakemake's start-up, the analysis and the report."""
 
 ASSUMED_NOISE = 0.01
-"""The standard deviation of a run's log rate; each estimate that assumes it states so."""
+"""The assumed standard deviation of a run's log rate; every estimate based on it says so."""
 
 POWER = 0.8
 
@@ -55,16 +55,16 @@ SUBMISSIONS = 2
 """The maximum number of times that Snakemake submits a job: the shipped cluster profiles set `retries: 1`."""
 
 _MAX_BREAK_SECONDS = 60.0
-"""A longer pause between two blocks means that they belong to different commands."""
+"""If the pause between two blocks is longer than this, they belong to different commands."""
 
 _RunKind = tuple[str, str]
 """Accelerator and task."""
 
 
 class RunTime(NamedTuple):
-    """A run's times (s): `overhead` is the time outside its window, None if it had no window.
+    """A run's times in seconds: `overhead` is the time outside its window, or None if it had no window.
 
-    A record is a hundred times larger, and a sweep may have thousands of them.
+    Records are a hundred times larger, and a sweep may contain thousands of them.
     """
 
     setting: str
@@ -97,9 +97,9 @@ def _kind(config: SettingConfig) -> _RunKind:
 
 
 class TimeLimits:
-    """The time limits of a sweep's jobs: the planned limits until this sweep has measured each setting in a block.
+    """Time limits of a sweep's jobs: the planned limits apply until this sweep has measured each setting in a block.
 
-    Records are read on first use.
+    Records are read lazily.
     """
 
     def __init__(self, folder: SweepFolder, manifest: Manifest) -> None:
@@ -110,7 +110,7 @@ class TimeLimits:
         self._longest: dict[str, float | None] = {}
 
     def of(self, block: PlannedBlock) -> Resources:
-        """Return what a block's job requests, with a time limit based on previous runs of its settings."""
+        """Return the resources that a block's job requests, with a time limit based on earlier runs of its settings."""
         seconds = [self._longest_run(Run.parse(run).setting) for run in block.runs]
         known = [each for each in seconds if each is not None]
         return with_observed_limit(block.resources, known) if len(known) == len(seconds) else block.resources
@@ -124,9 +124,9 @@ class TimeLimits:
 
 @dataclass(frozen=True)
 class ObservedTimes:
-    """Times of earlier runs (s): wall time by setting, overhead by kind of run, and the pauses between blocks.
+    """Times of earlier runs in seconds: wall time by setting, overhead by kind of run, and pauses between blocks.
 
-    `basis` describes where those runs come from.
+    `basis` describes the origin of those runs.
     """
 
     basis: str = "assumed, until a first run has ended"
@@ -136,7 +136,7 @@ class ObservedTimes:
 
     @classmethod
     def from_runs(cls, times: Iterable[RunTime | None], basis: str) -> ObservedTimes | None:
-        """Return the observed times from these runs; None if there are no runs."""
+        """Collect the observed times of these runs; None if there are no runs."""
         runs: dict[str, list[float]] = defaultdict(list)
         overhead: dict[_RunKind, list[float]] = defaultdict(list)
         blocks: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -153,7 +153,7 @@ class ObservedTimes:
         return cls(basis, runs, overhead, breaks) if runs else None
 
     def seconds(self, setting: str, config: SettingConfig) -> float:
-        """Return the expected duration in seconds of another run of `setting`."""
+        """Return the expected duration of another run of `setting`, in seconds."""
         if walls := self.runs.get(setting):
             return fmean(walls)
         if observed := self.overhead.get(_kind(config)):
@@ -163,7 +163,7 @@ class ObservedTimes:
 
     @property
     def between_blocks(self) -> float:
-        """The seconds before the first run of each block."""
+        """The time in seconds before the first run of each block."""
         return median(self.breaks) if self.breaks else ASSUMED_BETWEEN_SECONDS
 
 
@@ -182,12 +182,12 @@ class Span:
 
 @dataclass(frozen=True)
 class PlanEstimate:
-    """Time and cost of the remaining runs, executed sequentially; the expected minutes include pauses.
+    """Time and cost of the remaining runs if executed sequentially; the expected minutes include pauses.
 
     GPU-hours and dollars cover what is allocated: on one machine, a run's devices; on a cluster, everything that a job
-    keeps from other users. For the upper bound, each run on a machine is retried as often as `limits.retries` allows
-    and takes its full time limit each time; a job is submitted twice and takes its full time limit. Jobs that the
-    cluster itself requeues are not counted twice.
+    makes unavailable to other users. The upper bound assumes that, on a machine, each run is retried as often as
+    `limits.retries` allows and takes its full time limit each time, and that a job is submitted twice and takes its
+    full time limit. Jobs that the cluster itself requeues are not counted twice.
 
     `basis` is the source of the expected figures. If `usd` is None, `usd_reason` explains why.
     """
@@ -210,7 +210,7 @@ class VisibleEffect:
 
 
 class _Allocation(NamedTuple):
-    """Devices paid for over some time: for a run on one machine, or for a job on a cluster."""
+    """Devices paid for over a period of time, either for a run on one machine or for a job on a cluster."""
 
     seconds: Span
     accelerator: str
@@ -219,7 +219,7 @@ class _Allocation(NamedTuple):
 
 
 def estimate(plan: Plan, settled: Collection[str] = (), observed: ObservedTimes | None = None) -> PlanEstimate:
-    """Return the estimate for the wanted runs that are not `settled`, based on the `observed` times of earlier runs."""
+    """Estimate the wanted runs that are not `settled`, based on the `observed` times of earlier runs."""
     settings, observed = {setting.name: setting for setting in plan.settings}, observed or ObservedTimes()
     blocks = {
         block: [settings[Run.parse(run).setting] for run in block.runs if run not in settled]
@@ -249,13 +249,13 @@ def estimate(plan: Plan, settled: Collection[str] = (), observed: ObservedTimes 
 def _allocations(
     plan: Plan, block: PlannedBlock, runs: Sequence[Setting], observed: ObservedTimes
 ) -> list[_Allocation]:
-    """Return what the remaining `runs` of a block allocate; a job may take its full time limit."""
+    """Return the allocations for the remaining `runs` of a block; a job may take its full time limit."""
     limits, site = plan.manifest.options.limits, plan.manifest.site
     run_limit = (1 + limits.retries) * (limits.run_seconds + limits.stop_grace_seconds)
     seconds = []
     for setting in runs:
         expected = observed.seconds(setting.name, setting.config)
-        # A run observed to take less time than its window is expected to do so again.
+        # A run that took less time than its window is expected to do so again.
         least = min(expected, setting.config.measure.min_seconds)
         seconds.append(Span(least, expected, max(expected, run_limit)))
     if site.scheduler == "local":
@@ -294,7 +294,8 @@ def visible_effect(plan: Plan, noise: float | None = None) -> VisibleEffect:
     """Return the smallest effect that this plan's repeats can detect.
 
     `noise` is the standard deviation of a run's log rate, pooled over the pairs of earlier runs. If it is None,
-    `ASSUMED_NOISE` is used, and the mean of several baseline runs in a block is assumed to be less noisy than one run.
+    `ASSUMED_NOISE` is used, and the mean of several baseline runs in a block is assumed to be less noisy than a single
+    run.
     """
     options, baselines = plan.manifest.options, plan.manifest.baselines
     family = sum(setting.unsupported is None and setting.name not in baselines for setting in plan.settings)
@@ -316,7 +317,7 @@ def visible_effect(plan: Plan, noise: float | None = None) -> VisibleEffect:
 
 
 def _baseline_runs(plan: Plan) -> int:
-    """Return the smallest number of baseline runs in a block with other settings; at least 1."""
+    """Return the smallest number of baseline runs in any block that contains other settings; at least 1."""
     blocks = [[Run.parse(run).setting for run in block.runs] for block in plan.manifest.blocks]
     counts = [(block.count(plan.manifest.baseline or ""), len(block)) for block in blocks]
     return min((count for count, size in counts if 0 < count < size), default=1)
@@ -324,7 +325,7 @@ def _baseline_runs(plan: Plan) -> int:
 
 @dataclass(frozen=True)
 class SettingRow:
-    """A setting that can run."""
+    """A table row for a setting that can run."""
 
     setting: Annotated[str, Field(description="the setting's name in files")]
     label: Annotated[str, Field(description="the setting in words")]
@@ -336,7 +337,7 @@ class SettingRow:
 
 @dataclass(frozen=True)
 class ReasonRow:
-    """A setting that will not run."""
+    """A table row for a setting that will not run."""
 
     setting: Annotated[str | None, Field(description="the setting's name in files, null for one that a rule dropped")]
     label: Annotated[str, Field(description="the setting in words")]
@@ -346,7 +347,7 @@ class ReasonRow:
 
 @dataclass(frozen=True)
 class BlockRow:
-    """A block of runs that share one allocation."""
+    """A table row for a block of runs that share one allocation."""
 
     block: Annotated[str, Field(description="the block's name")]
     new: Annotated[bool, Field(description="whether this plan adds it")]
@@ -374,7 +375,7 @@ class PlanTable(Frozen):
 def plan_table(
     plan: Plan, settled: Collection[str] = (), observed: ObservedTimes | None = None, noise: float | None = None
 ) -> PlanTable:
-    """Return a plan's table; the names of `settled` runs, `observed` times and `noise` come from earlier runs."""
+    """Build a plan's table; the names of `settled` runs, `observed` times and `noise` come from earlier runs."""
     manifest, settled, new = plan.manifest, set(settled), {block.name for block in plan.new_blocks}
     runs = manifest.wanted_runs()
     return PlanTable(

@@ -1,6 +1,6 @@
-"""Builds a plan from overrides and writes it: the first step of a sweep, for the command line and for Snakemake.
+"""Builds a plan from overrides and writes it. This is the first step of a sweep, on the command line and in Snakemake.
 
-`make_plan` reads configs, the declared inventory and the sweep's previous plan, but no records, and writes nothing, so
+`make_plan` reads configs, the declared inventory and the sweep's previous plan, but no records. It writes nothing, so
 invalid input leaves no trace. `write_plan` then writes the blocks and, finally, the manifest.
 """
 
@@ -45,11 +45,11 @@ from accelsweep.run_config import VERSION
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan before it is written: the manifest, the blocks that have no file yet, and every setting with its config.
+    """A plan that has not been written yet: the manifest, the blocks without a file, and every setting with its config.
 
-    `notes` are sentences for the user. `previous` is the manifest of the preceding plan, None for the first plan.
-    `damaged` files of the previous plan cannot be read and are set aside when this plan is written. `versioned` is the
-    grid of the compared versions.
+    `notes` contains sentences for the user. `previous` is the manifest of the preceding plan, None for the first plan.
+    `damaged` lists unreadable files of the previous plan, which are set aside when this plan is written. `versioned` is
+    the grid of the compared versions.
     """
 
     manifest: Manifest
@@ -70,7 +70,7 @@ class Plan:
 class PreviousPlan:
     """The plan on disk: its `blocks` in the order in which they were planned, followed by those of earlier plans.
 
-    `revision` is the number of the last revision, 0 if there is none. `damaged` files were not read.
+    `revision` is the number of the last revision, or 0 if there is none. `damaged` lists files that were not read.
     """
 
     manifest: Manifest | None
@@ -81,7 +81,7 @@ class PreviousPlan:
 
 
 def read_previous_plan(folder: SweepFolder) -> PreviousPlan:
-    """Return the plan in the sweep's folder without reading any records; it is empty before the first plan."""
+    """Read the plan in the sweep's folder, but no records; the result is empty if there is no plan yet."""
     damaged: list[DamagedFile] = []
     manifest = None
     try:
@@ -120,17 +120,17 @@ def make_plan(
     search_results: auto_batch_size.SearchResults | None = None,
     part: PlanPart | None = None,
 ) -> Plan:
-    """Return the plan for Hydra overrides given in the working directory `home`, without writing anything.
+    """Return the plan for Hydra overrides used in the working directory `home`, without writing anything.
 
-    `name` is the sweep's name, by default the config's `name` or else the experiment's. `add_repeats` adds blocks to
-    the previous plan with this name; later plans keep them as long as the config's `repeats` stays the same.
+    `name` is the sweep's name; it defaults to the config's `name` or else the experiment's. `add_repeats` adds blocks
+    to the previous plan with this name; later plans keep them as long as the config's `repeats` stays the same.
     `total_repeats` is the number of blocks that the pilot requires if `repeats` is `auto`; later plans keep it as well.
-    With `until_decided`, it is the number of blocks at the next interim analysis, and `decided_at` contains the
+    If `until_decided` is set, it is the number of blocks at the next interim analysis, and `decided_at` contains the
     settings decided so far. `versioned` is the grid of the versions to compare, baseline first. `profile` is
-    Snakemake's profile, by default the previous plan's, so that printed commands include it. `search_results` are the
-    batch sizes found for `batch_size: auto`; those in the previous plan are kept. `part` is what a feature's command
-    adds to the plan. Raises InputError for any error in the input, and BatchSearchNeeded if batch sizes must be
-    searched first.
+    Snakemake's profile, included in printed commands; it defaults to the previous plan's. `search_results` contains the
+    batch sizes found for `batch_size: auto`; those in the previous plan are kept. `part` is a feature command's
+    addition to the plan. Raises InputError for any error in the input, and BatchSearchNeeded if batch sizes must be
+    searched for first.
     """
     if add_repeats < 0:
         raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; for fewer, give repeats=N")
@@ -184,7 +184,7 @@ def make_plan(
 
 @contextmanager
 def _raised_gc_threshold() -> Iterator[None]:
-    """Raise the GC threshold while expanding large grids: their thousands of settings contain no reference cycles."""
+    """Raise the GC threshold while expanding large grids, whose thousands of settings contain no reference cycles."""
     threshold = gc.get_threshold()
     gc.set_threshold(100_000, *threshold[1:])
     try:
@@ -223,7 +223,7 @@ def _pilot_note(options: Options) -> tuple[str, ...]:
 
 
 def choose_baseline(grid: CheckedGrid) -> tuple[str | None, tuple[str, ...]]:
-    """Return the first supported setting that matches `baseline:`, else the first supported one, and notes about it."""
+    """Return the first supported setting that matches `baseline:`, else the first supported one, and notes on it."""
     supported = [setting for setting in grid.settings.values() if setting.unsupported is None]
     if not supported:
         return None, ("nothing will be measured, because no setting of this grid can run here",)
@@ -247,7 +247,7 @@ class RepeatRequest:
 
 
 def with_repeats(options: Options, before: Options | None, requested: RepeatRequest) -> Options:
-    """Return `options` with the sweep's number of blocks; `before` are the previous plan's options."""
+    """Return `options` with the sweep's number of blocks; `before` contains the previous plan's options."""
     add = requested.add
     if requested.until_decided:
         return _until_decided(options, before, requested)
@@ -259,14 +259,14 @@ def with_repeats(options: Options, before: Options | None, requested: RepeatRequ
             )
         pilot_or_known = before.repeats if before and before.auto_repeats else options.repeats
         return options.model_copy(update={"repeats": requested.total or pilot_or_known})
-    # Earlier additions are kept as long as the config's `repeats` stays the same, so the command without
+    # Earlier additions are kept as long as the config's `repeats` stays the same, so running the command without
     # `--add-repeats` resumes the larger sweep.
     added = before.added_repeats if before and before.repeats - before.added_repeats == options.repeats else 0
     return options.model_copy(update={"repeats": options.repeats + added + add, "added_repeats": added + add})
 
 
 def _until_decided(options: Options, before: Options | None, requested: RepeatRequest) -> Options:
-    """Return `options` with the blocks of the current interim analysis: the first one, or the previous plan's."""
+    """Return `options` with the number of blocks at the current interim analysis: the first or the previous plan's."""
     if options.auto_repeats or requested.add:
         other = "repeats=auto" if options.auto_repeats else f"--add-repeats {requested.add}"
         raise InputError(f"--until-decided and {other} cannot be combined: leave one out")
@@ -286,7 +286,7 @@ def _until_decided(options: Options, before: Options | None, requested: RepeatRe
 
 
 def refuse_too_many(options: Options, settings: int) -> None:
-    """Raise InputError if a sweep with this many settings exceeds its limits: planning it would take minutes."""
+    """Raise InputError if a sweep with this many settings exceeds its limits; planning it would take minutes."""
     limits, runs = options.limits, settings * options.repeats
     if options.repeats > limits.max_repeats:
         raise InputError(
@@ -313,9 +313,9 @@ def design_blocks(
     existing: Sequence[Block],
     part: PlanPart | None = None,
 ) -> BlockDesign:
-    """Return a grid's blocks: `existing` blocks with runs that are still wanted, and new blocks.
+    """Return a grid's blocks: `existing` blocks that contain runs that are still wanted, and new blocks.
 
-    If there is a `part`, its feature designs the blocks.
+    If `part` is given, its feature designs the blocks.
     """
     if baseline is None:
         return BlockDesign((), ())
@@ -347,7 +347,7 @@ def build_manifest(
     searches_for: str | None = None,
     part: PlanPart | None = None,
 ) -> Manifest:
-    """Return the manifest for a grid and its blocks: the next revision, or the previous one if nothing changed."""
+    """Build the manifest for a grid and its blocks: the next revision, or the previous one if nothing changed."""
     manifest = Manifest(
         sweep=sweep,
         revision=previous.revision + 1,
@@ -371,7 +371,7 @@ def build_manifest(
         searches_for=searches_for,
         parts={} if part is None else {part.command: part},
     )
-    # A manifest is world-readable and copied to MLflow; the blocks contain the unmasked values for the runs.
+    # The manifest is world-readable and copied to MLflow, so values are masked; blocks contain them unmasked for runs.
     manifest = Manifest.model_validate(without_secrets(manifest.model_dump(mode="json")))
     before = previous.manifest
     if before and manifest.model_copy(update={"revision": before.revision}) == before:
@@ -380,9 +380,9 @@ def build_manifest(
 
 
 def write_plan(home: Path, plan: Plan) -> SweepFolder:
-    """Write a plan's new parts and return the sweep's folder; existing blocks are never rewritten.
+    """Write the new parts of a plan and return the sweep's folder. Existing blocks are never rewritten.
 
-    Damaged files of the previous plan are renamed. The manifest's previous revision is kept.
+    Damaged files of the previous plan are renamed. The previous revision of the manifest is kept.
     """
     folder = SweepFolder(home, plan.manifest.sweep)
     for path in plan.damaged:
@@ -398,7 +398,7 @@ def write_plan(home: Path, plan: Plan) -> SweepFolder:
     return folder
 
 
-# The first phase of a sweep with `batch_size: auto` is a sweep NAME-largest-batch with a search for each setting.
+# The first phase of a sweep with `batch_size: auto` is a sweep named NAME-largest-batch, with the required searches.
 
 
 def batch_search_folder(home: Path, sweep: str) -> SweepFolder:
@@ -407,7 +407,7 @@ def batch_search_folder(home: Path, sweep: str) -> SweepFolder:
 
 
 def batch_search_plan(home: Path, needed: BatchSearchNeeded) -> Plan:
-    """Return the plan of the first phase: the pending searches and those planned earlier."""
+    """Return the plan for the first phase: the pending searches and those planned earlier."""
     folder = batch_search_folder(home, needed.sweep)
     previous = read_previous_plan(folder)
     before = {setting.name for setting in previous.manifest.settings} if previous.manifest else set()

@@ -1,8 +1,8 @@
 """Divides a sweep's runs into randomised complete blocks, and reuses existing blocks when the plan grows.
 
 Each block contains one repeat of each of its settings and `block.baseline_runs` runs of the baseline. Their order is
-random, seeded by the block's content, so the same plan gives the same blocks on any machine. Blocks are immutable: a
-larger plan puts its additional runs into new blocks with new repeats of the baseline.
+random but seeded by the block's content, so the same plan produces the same blocks on any machine. Blocks are
+immutable: a larger plan puts its additional runs into new blocks with new repeats of the baseline.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from accelsweep.run_config import Run
 from accelsweep.schedulers.protocol import Resources
 
 MIN_SETTINGS_PER_JOB = 6
-"""With fewer settings, a separate job is not worth its start-up time and two more baseline runs."""
+"""For fewer settings than this, a separate job is not worth its start-up time and two extra baseline runs."""
 
 VersionGroup = tuple[str, ...]
 """The names of settings that differ only in their version."""
@@ -33,7 +33,7 @@ VersionGroup = tuple[str, ...]
 
 @dataclass(frozen=True)
 class DesignInput:
-    """The settings to divide into blocks: the supported settings by name in grid order, including the baseline."""
+    """The settings to divide into blocks: supported settings keyed by name, in grid order, including the baseline."""
 
     sweep: str
     settings: Mapping[str, Setting]
@@ -43,20 +43,20 @@ class DesignInput:
 
     @cached_property
     def needs(self) -> dict[str, Resources]:
-        """The resources that one run of each setting needs."""
+        """The resources that a single run of each setting requires."""
         return {name: required_resources(setting.config, self.site) for name, setting in self.settings.items()}
 
 
 @dataclass(frozen=True)
 class BlockDesign:
-    """A plan's blocks: `planned` as listed in the manifest, and `new` ones, which have no file yet."""
+    """A plan's blocks: `planned` blocks as listed in the manifest, and `new` blocks, which are not yet written."""
 
     planned: tuple[PlannedBlock, ...]
     new: tuple[Block, ...]
 
 
 class RepeatNumbering:
-    """Assigns repeat numbers and seeds: for each setting, the smallest ones that no block has used."""
+    """Assigns repeat numbers and seeds: for each setting, the smallest that no block has used."""
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self._repeats: dict[str, set[int]] = {}
@@ -68,8 +68,8 @@ class RepeatNumbering:
     def next_runs(self, settings: Sequence[Setting]) -> list[Run]:
         """Return the runs of a new block.
 
-        A setting that occurs twice gets two repeat numbers and one seed. All settings in a block thus share a seed,
-        unless the plan has grown, so values that depend on the seed are also paired by block.
+        A setting that occurs twice is assigned two repeat numbers but one seed. All settings in a block thus share a
+        seed unless the plan has grown, so values that depend on the seed are also paired by block.
         """
         first_seeds = {setting.name: setting.config.seed for setting in settings}
         seeds = {name: _next_unused(self._seeds.setdefault(name, set()), first) for name, first in first_seeds.items()}
@@ -81,14 +81,14 @@ class RepeatNumbering:
 
 
 def _next_unused(used: set[int], first: int) -> int:
-    """Return the smallest number from `first` on that is not in `used`, after adding it to `used`."""
+    """Add the smallest number, from `first` on, that is not yet in `used` to `used`, and return it."""
     number = next(number for number in itertools.count(first) if number not in used)
     used.add(number)
     return number
 
 
 def block_design(task: DesignInput, existing: Sequence[Block]) -> BlockDesign:
-    """Return blocks such that `options.repeats` of them contain each supported setting, counting existing wanted runs.
+    """Design blocks such that each supported setting is in `options.repeats` of them, counting existing wanted runs.
 
     Raises InputError if `block.minutes` is too short for a single run.
     """
@@ -105,7 +105,7 @@ def block_design(task: DesignInput, existing: Sequence[Block]) -> BlockDesign:
         for runs in (*wanted.values(), *(block.runs for block in new))
         if any(run.setting == task.baseline for run in runs)
     ]
-    # If settings cannot share a block with the baseline, it lacks repeats: first reuse its runs in blocks
+    # If settings cannot share a block with the baseline, the baseline lacks repeats: first reuse its runs in blocks
     # without other wanted runs, then add blocks that contain only the baseline.
     missing = max(0, repeats - len(with_baseline))
     reusable = {block.name: _baseline_runs(block, task) for block in existing if not wanted[block.name]}
@@ -131,7 +131,7 @@ def _design(
 def _wanted_runs(blocks: Sequence[Block], task: DesignInput) -> dict[str, tuple[Run, ...]]:
     """Return each block's wanted runs; the baseline is wanted if another run needs it.
 
-    A setting that used to be the baseline may have several runs in a block: the first one counts as its repeat.
+    A former baseline may have several runs in a block, of which the first counts as its repeat.
     """
     wanted: dict[str, tuple[Run, ...]] = {}
     count = dict.fromkeys(task.settings, 0)
@@ -153,7 +153,7 @@ def _baseline_runs(block: Block, task: DesignInput) -> tuple[Run, ...]:
 def _new_blocks(
     task: DesignInput, wanted: Mapping[str, tuple[Run, ...]], numbering: RepeatNumbering
 ) -> Iterator[Block]:
-    """Yield new blocks until every setting except the baseline has its repeats."""
+    """Yield new blocks until every setting except the baseline has enough repeats."""
     have = Counter(run.setting for runs in wanted.values() for run in runs)
     missing = {name: task.options.repeats_of(name) - have[name] for name in task.settings if name != task.baseline}
     for layer in range(max(missing.values(), default=0)):
@@ -165,8 +165,8 @@ def _new_blocks(
 def _chunks(settings: Sequence[str], layer: int, task: DesignInput) -> Iterator[list[str]]:
     """Yield each block's settings for one repeat of all `settings`, grouped by resource class and within the bounds.
 
-    The baseline comes first, `block.baseline_runs` times but no more often than there are other settings: with only one
-    other setting, the time for a second baseline run is better spent on more blocks.
+    The baseline comes first and is repeated `block.baseline_runs` times, but no more often than there are other
+    settings: with only one other setting, the time for a second baseline run is better spent on more blocks.
     """
     classes: dict[tuple[object, ...], list[str]] = {}
     for name in settings:
@@ -180,7 +180,7 @@ def _chunks(settings: Sequence[str], layer: int, task: DesignInput) -> Iterator[
 
 
 def _shuffled_chunks(names: Sequence[str], size: int, layer: int, task: DesignInput) -> Iterator[list[str]]:
-    """Yield `names` in chunks of nearly equal size, at most `size`; each layer has a different order."""
+    """Yield `names` in chunks of nearly equal size, at most `size`, in a different order for each layer."""
     shuffled = sorted(names, key=lambda name: sha256_text(f"{task.sweep}/{layer}/{name}"))
     count = math.ceil(len(names) / size)
     return (shuffled[index::count] for index in range(count))
@@ -198,10 +198,10 @@ def _baseline_fits(members: Sequence[str], task: DesignInput) -> bool:
 
 
 def _settings_per_job(members: Sequence[str], task: DesignInput) -> int:
-    """Return how many of these settings fit in a block if `block.size` is not set: few enough to keep all nodes busy.
+    """Return how many of these settings to put in a block if `block.size` is unset: few enough to keep all nodes busy.
 
-    The blocks of all repeats may run at once. Each block has its own baseline runs, so smaller blocks would cost more
-    than they save.
+    The blocks of all repeats may run concurrently. Each block contains its own baseline runs, so smaller blocks would
+    cost more than they save.
     """
     if task.site.scheduler == "local" or task.options.block.size is not None:
         return len(members)
@@ -212,9 +212,9 @@ def _settings_per_job(members: Sequence[str], task: DesignInput) -> int:
 
 
 def max_runs_per_block(task: DesignInput, setting: str) -> float:
-    """Return how many runs a block may contain on the nodes that this setting needs; infinity if unbounded.
+    """Return the maximum number of runs in a block on the nodes that this setting needs; infinity if unbounded.
 
-    Raises InputError if a time limit is too short for one run.
+    Raises InputError if a time limit is too short for a single run.
     """
     site = task.site.of_kind(task.needs[setting].node_kind)
     limits, most = task.options.limits, task.options.block.size or math.inf
@@ -233,7 +233,7 @@ def max_runs_per_block(task: DesignInput, setting: str) -> float:
 
 
 def new_block(runs: Sequence[Run], task: DesignInput) -> Block:
-    """Return a block of these runs in random order, named by its content."""
+    """Return a block of these runs in random order, named by a hash of its content."""
     order_seed = int(sha256_text(canonical_json([task.sweep, sorted(run.name for run in runs)]))[:8], 16)
     settings = [task.settings[run.setting] for run in runs]
     block = Block(
@@ -254,7 +254,7 @@ def new_block(runs: Sequence[Run], task: DesignInput) -> Block:
 
 
 def in_random_order(runs: Sequence[Run], order_seed: int) -> list[Run]:
-    """Return the runs sorted by the SHA-256 of `order_seed` and name: random, but the same on any machine."""
+    """Sort the runs by the SHA-256 of `order_seed` and name: random, but the same on any machine."""
     return sorted(runs, key=lambda run: sha256_text(f"{order_seed}/{run.name}"))
 
 
@@ -268,7 +268,7 @@ def planned_block(block: Block, wanted: Sequence[Run], task: DesignInput) -> Pla
 
 
 def version_groups(settings: Iterable[Setting]) -> list[VersionGroup]:
-    """Return groups of names of settings that differ only in their version."""
+    """Group the names of settings that differ only in their version."""
     groups: dict[str, list[str]] = {}
     for setting in settings:
         groups.setdefault(axes_without_version(setting.axes), []).append(setting.name)
@@ -276,9 +276,9 @@ def version_groups(settings: Iterable[Setting]) -> list[VersionGroup]:
 
 
 def paired_block_design(task: DesignInput, groups: Sequence[VersionGroup], existing: Sequence[Block]) -> BlockDesign:
-    """Return blocks such that `options.repeats` of them contain all versions of each setting, counting existing blocks.
+    """Design blocks such that all versions of each setting are in `options.repeats` of them, counting existing blocks.
 
-    Raises InputError if one setting's versions do not all fit in a block.
+    Raises InputError if the versions of a setting do not all fit in a block.
     """
     blocks = {block.name: block for block in existing}
     have: Counter[VersionGroup] = Counter()
@@ -300,7 +300,7 @@ def paired_block_design(task: DesignInput, groups: Sequence[VersionGroup], exist
 
 
 def _paired_chunks(task: DesignInput, groups: Sequence[VersionGroup], layer: int) -> Iterator[list[VersionGroup]]:
-    """Yield each block's groups, by resource class and within the bounds of a block."""
+    """Yield each block's groups, separated by resource class and within the bounds of a block."""
     classes: dict[tuple[object, ...], dict[str, VersionGroup]] = {}
     for group in groups:
         classes.setdefault(resource_class(task.settings[group[0]].config, task.site), {})[group[0]] = group

@@ -1,7 +1,7 @@
-"""The resources of a block's allocation, computed from its settings; the Snakemake rules only pass them on.
+"""Computes the resources of a block's allocation from its settings; the Snakemake rules only pass them on.
 
-`nodes` is the number of nodes, each of which runs one task (an executor or a rank launcher). `cpus` are per task,
-`gpus` is the total over all nodes, and `minutes` is the sum of all runs' time limits plus start-up.
+`nodes` is the number of nodes, each of which runs one task (an executor or a rank launcher). `cpus` is per task, `gpus`
+is the total over all nodes, and `minutes` is the sum of all runs' time limits plus start-up.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MIN_JOB_MINUTES = 5
 
 
 def site_for(config: SettingConfig, site: Site) -> Site:
-    """Return `site` reduced to what can run this setting: its kind of node and the devices of its requested model.
+    """Restrict `site` to what can run this setting: the matching node kind and the devices of the requested model.
 
     Raises InputError unless exactly one node kind matches.
     """
@@ -50,7 +50,7 @@ def site_for(config: SettingConfig, site: Site) -> Site:
 
 
 def node_kind_for(config: SettingConfig, site: Site) -> NodeKind:
-    """Return the kind of node of `site` that runs this setting; raise InputError unless exactly one matches."""
+    """Return the node kind of `site` that runs this setting; raise InputError unless exactly one matches."""
     accelerator, model = config.accelerator, config.device_model
     having = [kind for kind in site.kinds if any(device.accelerator == accelerator for device in kind.inventory)]
     if model is None:
@@ -82,7 +82,7 @@ def _is_requested_model(config: SettingConfig, device: Device) -> bool:
 
 
 def device_models_for(config: SettingConfig, site: Site) -> tuple[str, ...]:
-    """Return the device models that may run this setting; empty if its config names no model, so any will do."""
+    """Return the device models that may run this setting; empty if its config names no model, so that any may."""
     if config.device_model is None:
         return ()
     inventory = site_for(config, site).inventory
@@ -92,8 +92,8 @@ def device_models_for(config: SettingConfig, site: Site) -> tuple[str, ...]:
 def resource_class(config: SettingConfig, site: Site) -> tuple[Any, ...]:
     """Return a key that must be equal for settings to share a block: empty on one machine, the nodes on a cluster.
 
-    A job with exclusive nodes holds all their devices, so settings with fewer devices can share the job. On shared
-    nodes, a setting with one device would leave the allocation's other devices idle.
+    A job with exclusive nodes holds all of their devices, so settings with fewer devices can share the job. On shared
+    nodes, a setting with one device would leave the other devices of the allocation idle.
     """
     if site.scheduler == "local":
         return ()
@@ -103,10 +103,10 @@ def resource_class(config: SettingConfig, site: Site) -> tuple[Any, ...]:
 
 
 def required_resources(config: SettingConfig, site: Site) -> Resources:
-    """Return what one run of this setting needs, without its time limit.
+    """Return what one run of this setting needs, excluding its time limit.
 
-    A rank uses `threads` CPU cores. If that is not set, a GPU rank uses the site's `cpus_per_gpu`, and a CPU rank its
-    share of all the node's cores, as on a dedicated machine: every GPU would look good compared with a single core.
+    A rank uses `threads` CPU cores. If that is not set, a GPU rank uses the site's `cpus_per_gpu`, and a CPU rank uses
+    its share of all the node's cores, as on a dedicated machine: any GPU would look good compared with a single core.
     """
     kind = node_kind_for(config, site).name if site.kinds else None
     return _resources(
@@ -115,7 +115,7 @@ def required_resources(config: SettingConfig, site: Site) -> Resources:
 
 
 def trial_jobs(site: Site) -> tuple[Resources, ...]:
-    """Return jobs that test a site: one device, a whole node and all nodes, for each kind of node.
+    """Return jobs that test a site: one device, a whole node and all nodes, for each node kind.
 
     A node with GPUs is tested without them only if `accelerator=cpu` would run there. Each job requests the longest
     time that the site allows.
@@ -155,7 +155,7 @@ def _resources(
 
 
 def allocated_gpus(needs: Resources, site: Site) -> int:
-    """Return how many GPUs a job with these `needs` makes unavailable to others: if exclusive, those of all its nodes.
+    """Return how many GPUs a job with these `needs` makes unavailable to others: if exclusive, all GPUs of its nodes.
 
     This applies even to a job without GPUs, unless the site has a partition for such jobs.
     """
@@ -167,7 +167,7 @@ def allocated_gpus(needs: Resources, site: Site) -> int:
 
 
 def idle_resources(needs: Resources, site: Site) -> str:
-    """Describe what a job on exclusive nodes allocates without using it; empty if it uses everything.
+    """Describe what a job on exclusive nodes allocates but does not use; '' if it uses everything.
 
     For example: `whole nodes: 8 CPUs are held, 1 is used; site.slurm.exclusive=false shares them`.
     """
@@ -182,7 +182,7 @@ def idle_resources(needs: Resources, site: Site) -> str:
 
 
 def threads_per_rank(config: SettingConfig, site: Site) -> int | None:
-    """Return the number of CPU threads per rank; None lets a node's ranks share the available cores.
+    """Return the number of CPU threads per rank; if None, a node's ranks share the available cores.
 
     On a cluster, the number is derived from the setting's own request, because its block may contain settings that
     request more.
@@ -193,7 +193,7 @@ def threads_per_rank(config: SettingConfig, site: Site) -> int | None:
 
 
 def fits_in(setting: Resources, allocation: Resources) -> bool:
-    """Return whether a run that needs `setting` can be measured in `allocation` without idling over half its nodes."""
+    """Return whether a run that needs `setting` can run in `allocation` without leaving over half its nodes idle."""
     return (
         setting.node_kind == allocation.node_kind
         and setting.nodes <= allocation.nodes <= 2 * setting.nodes
@@ -203,7 +203,7 @@ def fits_in(setting: Resources, allocation: Resources) -> bool:
 
 
 def combined(needs: Sequence[Resources], runs: int, limits: Limits) -> Resources:
-    """Return the allocation in which `runs` runs of settings with these `needs` can be measured sequentially."""
+    """Return an allocation in which `runs` runs of settings with these `needs` can be measured sequentially."""
     return Resources(
         nodes=max(need.nodes for need in needs),
         tasks=max(need.tasks for need in needs),
@@ -217,7 +217,7 @@ def combined(needs: Sequence[Resources], runs: int, limits: Limits) -> Resources
 
 
 def minutes(runs: int, limits: Limits) -> int:
-    """Return an allocation's time limit in whole minutes for `runs` runs: the runs' own limits plus start-up.
+    """Return the time limit, in whole minutes, of an allocation for `runs` runs: their own limits plus start-up.
 
     If `limits.block_seconds` is set, no run starts after that time.
     """
@@ -230,8 +230,8 @@ def minutes(runs: int, limits: Limits) -> int:
 def with_observed_limit(needs: Resources, run_seconds: Sequence[float]) -> Resources:
     """Return `needs` with a time limit based on the longest observed time of each run's setting.
 
-    The limit is `TIME_LIMIT_FACTOR` times the sum of these times, at least `MIN_JOB_MINUTES` and never more than
-    planned, because a shorter job spends less time in the queue.
+    The limit is `TIME_LIMIT_FACTOR` times the sum of these times, but at least `MIN_JOB_MINUTES` and never more than
+    planned. It is worth lowering because a shorter job spends less time in the queue.
     """
     if needs.minutes is None:
         return needs
@@ -240,7 +240,7 @@ def with_observed_limit(needs: Resources, run_seconds: Sequence[float]) -> Resou
 
 
 def max_runs_within(limits: Limits, available_minutes: float) -> int:
-    """Return how many runs, with their time limits, fit into an allocation of this many minutes; may be 0."""
+    """Return how many runs, at their full time limits, fit into an allocation of this many minutes; may be 0."""
     return max(0, math.floor((available_minutes * 60 - START_UP_SECONDS) / _run_seconds(limits)))
 
 

@@ -1,4 +1,4 @@
-"""Digests of the code that a sweep measures: the packages of its `_target_`s, located without importing them.
+"""Computes digests of the code that a sweep measures: the packages of its `_target_`s, located without importing them.
 
 Imports in the user's modules are followed to other user modules. Imports by name at run time are not detected.
 """
@@ -37,12 +37,12 @@ _FEATURES = "accelsweep.features."
 _SOURCE_SUFFIXES = frozenset({".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"})
 
 _BY_VERSION = ("torch", "lightning", "hydra-core", "snakemake")
-"""Distributions identified by their version instead of a digest."""
+"""Distributions identified by version instead of a digest."""
 
 
 @dataclass(frozen=True)
 class ImportPath:
-    """A run's import path: the user's `folders`, then `rest`, the interpreter's own entries.
+    """A run's import path: the user's `folders`, followed by the interpreter's own entries (`rest`).
 
     `tree` is the directory that must contain a version's modules; None if the working directory is measured.
     """
@@ -80,7 +80,7 @@ class ImportPath:
         return [*map(str, self.folders), *self.rest]
 
     def is_user_code(self, path: Path) -> bool:
-        """Return whether a module's file or directory lies in a user folder and was not installed there by pip."""
+        """Return whether a module's file or directory is in a user folder and was not installed there by pip."""
         folder = next((folder for folder in self.folders if folder in path.parents), None)
         return folder is not None and not in_installed(path.relative_to(folder))
 
@@ -90,14 +90,14 @@ def _is_within(path: Path, folder: Path) -> bool:
 
 
 def version_import_path(folder: SweepFolder, tree: Tree) -> ImportPath:
-    """Return the import path for runs of a version whose tree lies in the sweep's folder."""
+    """Return the import path for runs of a version whose tree is in the sweep's folder."""
     if not tree.checkout:
         return ImportPath.of_home(folder.home)
     return ImportPath.of_tree(folder.version(tree.version.id), Path(tree.checkout), tree.place)
 
 
 def core_versions() -> dict[str, str]:
-    """Return the installed versions of accelsweep and of distributions identified by version."""
+    """Return the installed versions of accelsweep and of the distributions identified by version."""
     versions = {"accelsweep": __version__}
     for name in _BY_VERSION:
         try:
@@ -110,7 +110,7 @@ def core_versions() -> dict[str, str]:
 def measured_targets(config: SettingConfig) -> Iterator[tuple[str, str]]:
     """Yield the dotted key and value of each `_target_`, and of other modules that determine what is measured.
 
-    The latter are the module of a feature's task and the library behind one of accelsweep's classes.
+    Such other modules are those of features' tasks and the libraries behind accelsweep's own classes.
     """
     yield from ((key, target) for key, target in stated_targets(config) if isinstance(target, str))
     task = task_of(config.task, config.raw)
@@ -138,12 +138,11 @@ def _targets_in(value: Mapping[str, Any] | Sequence[Any], key: str) -> Iterator[
 
 
 def source_digests(targets: Iterable[tuple[str, str]], path: ImportPath) -> dict[str, str]:
-    """Return a digest of the source files of each top-level package among the `(key, target)` pairs.
+    """Return a digest of the source files for each top-level package among the `(key, target)` pairs.
 
-    The user's folders come first on the path, as in a run. User modules imported by these packages have entries of
-    their own. For accelsweep itself, only the workloads and the measured features are digested. An installed
-    distribution is represented by its list of files and their hashes. Raises InputError for a package that is not
-    found.
+    The user's folders come first on the path, as in a run. User modules imported by these packages are listed as
+    separate entries. For accelsweep itself, only the workloads and the measured features are digested. An installed
+    distribution is represented by its list of files and their hashes. Raises InputError if a package is not found.
     """
     digests: dict[str, str] = {}
     pending = list(targets)
@@ -177,14 +176,14 @@ def _required_spec(package: str, key: str, target: str, path: ImportPath) -> Mod
 
 
 def package_spec(package: str, path: ImportPath) -> ModuleSpec | None:
-    """Return a package's location, even if its editable installation uses a custom finder."""
+    """Locate a package, even if its editable installation uses a custom finder."""
     spec = PathFinder.find_spec(package, path.entries)
     others = (finder for finder in sys.meta_path if finder is not PathFinder and hasattr(finder, "find_spec"))
     return spec or next(filter(None, (finder.find_spec(package, None) for finder in others)), None)
 
 
 def spec_paths(spec: ModuleSpec | None) -> list[Path]:
-    """Return a package's directories or a module's file; empty if it has neither."""
+    """Return a package's directories or a module's file; empty if there are none."""
     if spec is None:
         return []
     if spec.submodule_search_locations:
@@ -193,12 +192,12 @@ def spec_paths(spec: ModuleSpec | None) -> list[Path]:
 
 
 def is_user_package(path: ImportPath, name: str) -> bool:
-    """Return whether a package, or a module's package, lies in one of the user's folders."""
+    """Return whether a package, or a module's package, is in one of the user's folders."""
     return any(map(path.is_user_code, spec_paths(package_spec(name.partition(".")[0], path))))
 
 
 def is_package_below(folder: Path, package: str, path: ImportPath) -> bool:
-    """Return whether a package lies below `folder` and was not installed there by pip."""
+    """Return whether a package is under `folder` and was not installed there by pip."""
     places = spec_paths(package_spec(package, path))
     return any(folder in place.parents and not in_installed(place.relative_to(folder)) for place in places)
 
@@ -208,7 +207,7 @@ def _is_installed(spec: ModuleSpec) -> bool:
 
 
 def _imported_user_packages(path: ImportPath, spec: ModuleSpec) -> list[str]:
-    """Return the user's modules and packages that a package's sources import, sorted."""
+    """Return, sorted, the user's modules and packages that a package's sources import."""
     if _is_installed(spec):
         return []
     names = set().union(*(_imports(file.read_bytes()) for file in _source_files(spec_paths(spec), {".py"})))
@@ -224,7 +223,7 @@ def _is_user_module(path: ImportPath, name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _imports(source: bytes) -> frozenset[str]:
-    """Return the top-level names in a module's absolute imports; empty for a module that cannot be parsed."""
+    """Return the top-level names in a module's absolute imports; empty if the module cannot be parsed."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -261,7 +260,7 @@ def _source_files(places: Iterable[Path], suffixes: Collection[str] = _SOURCE_SU
 
 
 def _folder_digest(folder: Path) -> str:
-    """Return a single digest of the names and contents of all source files below `folder`."""
+    """Return a single digest of the names and contents of all source files under `folder`."""
     lines = [
         f"{file.relative_to(folder).as_posix()} {hashlib.sha256(file.read_bytes()).hexdigest()}"
         for file in _source_files([folder])

@@ -1,7 +1,7 @@
 """Detects settings that the config or the declared inventory rules out at plan time.
 
-Such a setting remains in the plan as an `unsupported` row with a reason. The planning machine is never queried; all
-other failures are detected on the machine that executes the run.
+Such a setting stays in the plan as an `unsupported` row with a reason. The planning machine is never queried; all other
+failures are detected on the machine that executes the run.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _CLIP = "+trainer.gradient_clip_algorithm"
 
 
 def resolve_auto(site: Site) -> str:
-    """Return the accelerator for `accelerator: auto`: the site's first of cuda, xpu, mps and cpu."""
+    """Resolve `accelerator: auto` to the first of cuda, xpu, mps and cpu that the site declares."""
     present = {device.accelerator for device in site.devices if device.count}
     return next((accelerator for accelerator in AUTO_ACCELERATORS if accelerator in present), "cpu")
 
 
 def why_unsupported(config: SettingConfig, site: Site) -> str | None:
-    """Return why a setting with this checked config cannot run at `site`; None if it can.
+    """Explain why a setting with this checked config cannot run at `site`; None if it can.
 
     Raises InputError unless exactly one of the site's node kinds matches the config.
     """
@@ -97,7 +97,7 @@ def _gpu_limit_reason(config: SettingConfig, site: Site) -> str | None:
 
 
 def _strategy_reason(config: SettingConfig, site: Site) -> str | None:
-    """Return why `trainer.strategy` cannot train a setting, as far as known without importing Lightning."""
+    """Explain why `trainer.strategy` cannot train a setting, as far as this is known without importing Lightning."""
     if task_of(config.task, config.raw).without_loop is not None:
         return None
     if config.loop == "raw":
@@ -105,7 +105,7 @@ def _strategy_reason(config: SettingConfig, site: Site) -> str | None:
     plugins = config.trainer.get("plugins")
     for plugin in plugins if isinstance(plugins, list | tuple) else [plugins]:
         target = str(plugin.get("_target_")) if isinstance(plugin, Mapping) else ""
-        if target.endswith("Precision"):  # Lightning accepts no plugin next to `precision`
+        if target.endswith("Precision"):  # Lightning accepts no precision plugin alongside `precision`
             return f"trainer.plugins holds {target}: the precision is decided by the top-level key precision"
     strategy = config.trainer.get("strategy")
     target = str(strategy.get("_target_")) if isinstance(strategy, Mapping) else str(strategy)

@@ -1,7 +1,7 @@
-"""Checks that each `_target_` exists and accepts its arguments, based on source code alone, without any imports.
+"""Checks that each `_target_` exists and accepts its arguments, based on source code alone, without importing it.
 
-A name or an argument is refused only if the source proves that a run would reject it. Modules that create names at
-import time and installed modules are checked only in the runs.
+A name or an argument is rejected only if the source proves that a run would fail. Modules that create names at import
+time and installed modules are checked only in the runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FORM = "`_target_` is package.module.Class"
 _OURS = OUR_PACKAGE.removesuffix(".")
 
 _FIRST_OF_TORCH = {"torch.optim": "params", "torch.optim.lr_scheduler": "optimizer"}
-"""The argument that only the code that builds an optimizer or a schedule can supply."""
+"""The argument that can be supplied only by the code that builds an optimizer or a schedule."""
 
 _MAX_DEPTH = 20
 """The depth to which imports and base classes are followed."""
@@ -37,7 +37,7 @@ _MAX_DEPTH = 20
 def refuse_missing_targets(configs: Iterable[SettingConfig], path: ImportPath) -> None:
     """Raise InputError, naming the key, for a `_target_` that is not a class name or whose class does not exist.
 
-    A grid has many settings but few classes, so each class is looked up only once.
+    A grid contains many settings but few classes, so each class is looked up only once.
     """
     stated = (pair for config in configs for pair in stated_targets(config))
     for key, target in {repr(pair): pair for pair in stated}.values():
@@ -81,7 +81,7 @@ def _submodule(place: Path, name: str) -> Path | None:
 
 @lru_cache(maxsize=64)  # all settings refer to the same few modules
 def _bound_names(source: bytes, package: str) -> frozenset[str] | None:
-    """Return the names that a module binds at top level, without submodules; None if only an import would tell."""
+    """Return the names that a module binds at top level, excluding submodules; None if only an import could tell."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -109,7 +109,7 @@ def _names_in(body: Iterable[ast.stmt], package: str) -> Iterator[str]:
 
 
 def refuse_wrong_arguments(configs: Iterable[SettingConfig], path: ImportPath) -> None:
-    """Raise InputError, naming the key, for an argument that a class does not accept, or for a missing required one.
+    """Raise InputError, naming the key, if a class does not accept an argument or a required argument is missing.
 
     Only argument names matter, so settings that differ only in values are checked once.
     """
@@ -124,7 +124,7 @@ def refuse_wrong_arguments(configs: Iterable[SettingConfig], path: ImportPath) -
 
 
 class _Instantiation(NamedTuple):
-    """A `_target_` that a run instantiates: its key, its config, the target that receives it, and added arguments."""
+    """A `_target_` that a run instantiates: key, config, the target that receives it, and arguments that are added."""
 
     key: str
     given: Mapping[str, Any]
@@ -175,13 +175,13 @@ def _check_arguments(built: _Instantiation, path: ImportPath) -> None:
 
 
 def _arguments(target: str, path: ImportPath, depth: int) -> Arguments | None:
-    """Return the arguments that the class or function `target` accepts; None if its source is not conclusive."""
+    """Return the arguments that the class or function `target` accepts; None if its source is inconclusive."""
     module = _defining_module(target, path, depth)
     return None if module is None else module.arguments(target.rpartition(".")[2], path, depth)
 
 
 def _defining_module(target: str, path: ImportPath, depth: int) -> _Module | None:
-    """Return the module, the user's or accelsweep's, that binds the last part of `target` at top level."""
+    """Return the user's or accelsweep's module that binds the last part of `target` at top level."""
     package, *parts = target.split(".")
     places = spec_paths(package_spec(package, path)) if depth else []
     if not parts or not places or not (path.is_user_code(places[0]) or package == _OURS):
@@ -257,7 +257,7 @@ class _Module(NamedTuple):
         return Arguments(node.name, (*names, *(unpacked or ())), required, accepts_any)
 
     def _unpacked(self, annotation: ast.expr | None, path: ImportPath, depth: int) -> tuple[str, ...] | None:
-        """Return the keys of `**kwargs: Unpack[SomeTypedDict]`; None for any other keywords."""
+        """Return the keys of `**kwargs: Unpack[SomeTypedDict]`; None for any other annotation."""
         if not isinstance(annotation, ast.Subscript) or not isinstance(annotation.slice, ast.Name):
             return None
         unpacks = ast.unparse(annotation.value).rpartition(".")[2] == "Unpack"
@@ -316,17 +316,17 @@ class _Module(NamedTuple):
 
 
 _NEVER_IMPORTED = frozenset({"antigravity", "ensurepip", "idlelib", "lib2to3", "test", "this", "turtle", "turtledemo"})
-"""Standard library modules that no library imports, so user files may share their names."""
+"""Standard library modules that no library imports, so that user files may share their names."""
 
 _OFTEN_PACKAGED = frozenset({"build", "docs", "example", "examples", "material", "test", "tests"})
-"""Folders that some distributions install by mistake, or that are named after a development tool."""
+"""Top-level folders that some distributions install by mistake, or that are named after a development tool."""
 
 
 def refuse_shadows(home: Path) -> None:
-    """Raise InputError for a module in `home` named like a module of accelsweep or of a library that it imports.
+    """Raise InputError for a module in `home` with the name of a module of accelsweep or of a library that it imports.
 
-    Only one module of a name exists in a run, so either the user's code or a library would get the wrong one, perhaps
-    not until it is measuring.
+    A run can import only one module of a given name, so either the user's code or a library would import the wrong one,
+    possibly not until measurement has started.
     """
     for path in sorted([*home.glob("*.py"), *(init.parent for init in home.glob("*/__init__.py"))]):
         name = path.stem
@@ -338,7 +338,7 @@ def refuse_shadows(home: Path) -> None:
 
 
 def _is_from_dependency(name: str, home: Path) -> bool:
-    """Return whether a distribution that accelsweep requires has installed a module with this name."""
+    """Return whether a module with this name was installed by a distribution that accelsweep requires."""
     if name in _OFTEN_PACKAGED:
         return False
     elsewhere = [entry for entry in sys.path if entry and Path(entry).absolute() != home.absolute()]
@@ -359,7 +359,7 @@ def _dependencies() -> frozenset[str]:
         dependencies.add(_canonical(name))
         try:
             requirements = metadata.requires(name) or ()
-        except metadata.PackageNotFoundError:  # belongs to an extra or to another platform
+        except metadata.PackageNotFoundError:  # required only by an extra or on another platform
             continue
         with_extras = name == "accelsweep"
         pending += [re.split(r"[^\w.-]", line)[0] for line in requirements if with_extras or "extra ==" not in line]

@@ -1,4 +1,4 @@
-"""Handles a user `_target_` that replaces a config group's: none of the group's keys may leak into the user's class."""
+"""Handles user `_target_`s that replace a config group's own: the group's keys must not leak into the user's class."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from accelsweep.run_config import SettingConfig
 from accelsweep.target_signature import OUR_PACKAGE
 
 TARGET_GROUPS = ("model", "data", "optimizer")
-"""Config groups whose keys are arguments of a class; other added keys are checked where they are read."""
+"""Config groups whose keys are a class's arguments; other added keys are checked where they are read."""
 
 OWN_CHOICE = "own"
-"""The file `conf/GROUP/own.yaml`: a `_target_` that the user must set, without any arguments."""
+"""The file `conf/GROUP/own.yaml`, which contains a `_target_` that the user must set and no arguments."""
 
 
 def with_user_targets(composer: Composer, overrides: Sequence[str]) -> tuple[str, ...]:
-    """Return `overrides`, with `GROUP=own` if a user `_target_` replaces GROUP's default choice.
+    """Add `GROUP=own` to `overrides` if a user `_target_` replaces GROUP's default choice.
 
-    The added override comes first, so any explicit choice, even of the default, takes precedence. Keys below a
+    The added override comes first, so any explicit choice, even of the default, takes precedence. Keys under a
     `_target_` in `overrides` need no `+`, because the config does not list that class's keys.
     """
     parsed = {line: composer.parse(line) for line in overrides}
@@ -31,7 +31,7 @@ def with_user_targets(composer: Composer, overrides: Sequence[str]) -> tuple[str
     if not any(
         override.key_or_group.startswith(tuple(f"{group}." for group in TARGET_GROUPS)) for override in parsed.values()
     ):
-        choices = list(overrides)  # class keys cannot be refused, so the plan's own composition can be reused here
+        choices = list(overrides)  # class keys cannot be rejected, so the plan's own composition can be reused
     targets = [override.key_or_group for override in parsed.values() if _sets_target(override)]
     master = composer.master(choices)
     own = [f"{group}={OWN_CHOICE}" for group in TARGET_GROUPS if _is_replaced(composer, master, targets, group)]
@@ -50,7 +50,7 @@ def _sets_target(override: Override) -> bool:
 
 
 def _is_replaced(composer: Composer, master: DictConfig, targets: Sequence[str], group: str) -> bool:
-    """Return whether the user sets a different `_target_` from that in the file of the group's default choice."""
+    """Return whether the user sets a `_target_` that differs from the one in the group's default choice."""
     choice = master.hydra.runtime.choices.get(group)
     if choice is None:
         return False
@@ -63,7 +63,7 @@ def _is_replaced(composer: Composer, master: DictConfig, targets: Sequence[str],
 
 
 def _is_new_key(override: Override, config: DictConfig, prefixes: tuple[str, ...]) -> bool:
-    """Return whether a plain override below one of the `prefixes` sets a key that `config` does not have."""
+    """Return whether a plain override under one of the `prefixes` sets a key that does not exist in `config`."""
     parent, _, last = override.key_or_group.rpartition(".")
     if override.type is not OverrideType.CHANGE or not override.key_or_group.startswith(prefixes):
         return False
@@ -72,7 +72,7 @@ def _is_new_key(override: Override, config: DictConfig, prefixes: tuple[str, ...
 
 
 def optimizer_notes(composer: Composer, overrides: Sequence[str], configs: Iterable[SettingConfig]) -> list[str]:
-    """Return a note if the user sets an optimizer for a module that may provide its own; `configs` are the grid's."""
+    """Return a note if the user sets an optimizer for a module in the grid's `configs` that may provide its own."""
     stated = any(composer.parse(line).key_or_group.split(".")[0] == "optimizer" for line in overrides)
     targets = (config.model_target for config in configs)
     module = next((target for target in targets if target and not target.startswith(OUR_PACKAGE)), None)
@@ -85,7 +85,7 @@ def optimizer_notes(composer: Composer, overrides: Sequence[str], configs: Itera
 
 
 def composed_yaml(home: Path, overrides: Sequence[str]) -> str:
-    """Return one job's composed config as YAML, with interpolations unresolved. Raises InputError."""
+    """Return the composed config of one job as YAML, with interpolations unresolved. Raises InputError."""
     composer = Composer.of(home, overrides)
     config = composer.compose(with_user_targets(composer, overrides))
     keys: list[Any] = [key for key in config if key != "hydra"]
