@@ -32,7 +32,7 @@ MIN_PROBED_STEPS = 3
 
 UNSEEN_REASONS = {
     "backward": "no backward pass of torch.autograd was detected in these steps: any time it took is in forward_share",
-    "optimizer": "no optimiser of torch.optim stepped in these steps: if another did, it is in the other shares",
+    "optimizer": "no optimiser of torch.optim stepped in these steps: any other one's time is in the other shares",
 }
 """Parts of every training step that may go undetected, and the reason why they then have no share."""
 
