@@ -1,4 +1,4 @@
-"""Measure whether a GPU, a bigger batch or a lower precision pays off for this model, here.
+"""Measure whether a GPU, a bigger batch or a lower precision pays off for your model on your machine.
 
 A sweep goes through plan -> run -> record -> collect -> analyse -> report. It is driven from the command line, or from
 notebooks and scripts:

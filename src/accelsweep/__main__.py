@@ -1,4 +1,4 @@
-"""`python -m accelsweep` runs `accelsweep`. Ctrl-C ends it with one line, even while modules are being imported."""
+"""Entry point for `python -m accelsweep`. Ctrl-C prints a single line, even while modules are being imported."""
 
 from __future__ import annotations
 

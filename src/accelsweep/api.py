@@ -43,10 +43,10 @@ _COUNTS = ("repeat", "position", "attempt", "seed")
 
 
 def runs_frame(rows: Iterable[RunRow], axes: Iterable[str]) -> pd.DataFrame:
-    """Return one row per run, in block order, and one per unsupported setting, whose `run` is empty.
+    """Return one row per run, in block order, and one row with an empty `run` per unsupported setting.
 
-    `axis.KEY` is the value on an axis. Each metric has a column named as in the reference; a missing value is NaN,
-    never 0. Times are UTC, and `wall_seconds` is the duration of the run, including start-up and shutdown.
+    `axis.KEY` is the value on an axis. Metric columns are named as in the reference; a missing value is NaN, never 0.
+    Times are in UTC, and `wall_seconds` is the duration of the run, including start-up and shutdown.
     """
     runs, axis_names = list(rows), list(axes)
     metrics = dict.fromkeys(name for run in runs for name in run.metrics)
@@ -79,7 +79,7 @@ def _run(row: RunRow, axes: Sequence[str], metrics: Sequence[str]) -> dict[str, 
 
 
 def _frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """Return the rows as a frame, in UTF-8 as pandas requires: an axis value may contain half a surrogate pair."""
+    """Return the rows as a frame of valid UTF-8, which pandas requires: an axis value may contain a lone surrogate."""
     return pd.DataFrame(
         {utf8_safe(name): utf8_safe(value) if isinstance(value, str) else value for name, value in row.items()}
         for row in rows
@@ -91,11 +91,11 @@ def _number(value: float | None) -> float:
 
 
 def settings_frame(findings: Findings) -> pd.DataFrame:
-    """Return one row per setting and kind of hardware, in grid order, with the report's numbers.
+    """Return the report's numbers as one row per setting and hardware kind, in grid order.
 
-    The column of the rate is named after its metric, such as `samples_per_second`. `speedup_ratio` is the ratio to the
+    The rate column is named after its metric, such as `samples_per_second`. `speedup_ratio` is the ratio to the
     baseline, if any. `NAME_low` and `NAME_high` are the ends of an interval; `NAME_median` is a metric's median over
-    the repeats. Costs have columns named after them.
+    the repeats. Cost columns are named after the costs.
     """
     return _frame([_setting(findings, setting) for setting in findings.settings])
 
@@ -127,7 +127,7 @@ def _interval(name: str, estimate: Estimate | None) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class _RunFiles:
-    """The files of runs in one or several sweep folders; with several, runs are named SWEEP/RUN."""
+    """Locates runs' files in one or several sweep folders; with several, runs are named SWEEP/RUN."""
 
     folders: Sequence[SweepFolder]
 
@@ -146,7 +146,7 @@ class _RunFiles:
 
 
 class OpenedSweep:
-    """One sweep, or several merged sweeps, with the records as of opening. Never writes anything.
+    """One sweep, or several merged sweeps. Records are read when it is opened; nothing is ever written.
 
     `name` is the sweep's name, or `A+B` for several sweeps, whose runs are then named SWEEP/RUN. As the last expression
     of a notebook cell, the object displays the report's first screen.
@@ -160,7 +160,7 @@ class OpenedSweep:
 
     @cached_property
     def findings(self) -> Findings:
-        """All numbers in the report, computed from the records, with intervals, verdicts and doubts."""
+        """All numbers in the report, with intervals, verdicts and doubts, computed from the records."""
         if len(self._parts) > 1:
             return analyse_together(self.name, self._parts)
         (part,), (folder,) = self._parts, self._files.folders
@@ -168,7 +168,7 @@ class OpenedSweep:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """One row per planned run: outcome and reason, axes (`axis.KEY`), metrics with units in their names."""
+        """One row per planned run: outcome, reason, axes (`axis.KEY`) and metrics, whose names include the unit."""
         rows = (
             replace(row, sweep=part.name, run=None if row.run is None else self._files.name(part.name, row.run))
             for part in self._parts
@@ -178,7 +178,7 @@ class OpenedSweep:
 
     @cached_property
     def settings(self) -> pd.DataFrame:
-        """One row per setting: rate, speed-up and verdict with intervals, quality, costs, medians of all metrics."""
+        """One row per setting: rate and speed-up with intervals, verdict, quality, costs and all metrics' medians."""
         return settings_frame(self.findings)
 
     @property
@@ -189,7 +189,7 @@ class OpenedSweep:
     def figure(self, name: str) -> alt.LayerChart:
         """Return a figure of the report, such as `speedup`, as an Altair chart that includes its data.
 
-        Raises InputError for an unknown figure, or, with the reason, for one that cannot be drawn for this sweep.
+        Raises InputError if the figure is unknown or cannot be drawn for this sweep; the message gives the reason.
         """
         figures = {figure.name: figure for figure in self._content.figures}
         if name in figures:
@@ -203,7 +203,7 @@ class OpenedSweep:
         """Return a run's raw steps, one row per step and rank.
 
         The columns are `rank`, `step`, `phase` (`warmup` or `window`), `step_seconds`, `samples` and `train_loss`.
-        Raises InputError if the run is not planned or has no steps, DamagedFile if its steps are damaged.
+        Raises InputError if the run is not planned or recorded no steps, and DamagedFile if its steps are damaged.
         """
         outcomes = {row.run: row for row in self.runs.itertuples() if isinstance(row.run, str)}
         if run not in outcomes:
@@ -235,13 +235,13 @@ def _part(folder: SweepFolder) -> Part:
     return Part(folder.name, read_runs(folder, manifest), manifest)
 
 
-# `accelsweep.plan` and `accelsweep.run`: the commands of the same names, as functions.
+# `accelsweep.plan` and `accelsweep.run` are the function counterparts of the commands of the same names.
 
 _MLFLOW_TELEMETRY = "MLFLOW_DISABLE_TELEMETRY"
 
 
 class SweepPlan:
-    """The preview of a sweep. `table` has everything; a notebook displays the settings and the summary."""
+    """The preview of a sweep. `table` contains everything; a notebook displays the settings and the summary."""
 
     def __init__(self, table: PlanTable) -> None:
         """`table` is the content that `accelsweep plan` prints."""
@@ -254,7 +254,7 @@ class SweepPlan:
 
     @property
     def settings(self) -> pd.DataFrame:
-        """A row per runnable setting, with the numbers of wanted, settled and remaining runs."""
+        """One row per runnable setting, with the numbers of wanted, settled and remaining runs."""
         rows = [
             (row.setting, row.label, row.baseline, row.wanted, row.settled, row.wanted - row.settled)
             for row in self.table.settings
@@ -293,9 +293,9 @@ def plan(
     profile: str | None = None,
     home: Path | str | None = None,
 ) -> SweepPlan:
-    """Preview a sweep, given Hydra overrides as on the command line. Writes nothing.
+    """Preview a sweep, given the Hydra overrides one would pass on the command line. Writes nothing.
 
-    `home` is the working directory, by default the current one. Raises InputError for wrong input, as
+    `home` is the working directory and defaults to the current one. Raises InputError for invalid input, as
     `accelsweep plan` does.
     """
     request = Request(_listed(overrides), name=name, profile=profile or "local", add_repeats=add_repeats)
@@ -318,11 +318,12 @@ def run(
 ) -> OpenedSweep:
     """Plan a sweep, measure its missing runs, write its report, and return the opened sweep. Prints progress.
 
-    `features` maps the names of options that features add to `accelsweep run`, such as notification targets, to values.
+    `features` maps options that features add to `accelsweep run`, such as notification targets, to their values.
 
-    The same call resumes the sweep. A failed run is a row of `.runs` with its reason, not an error. Interrupting the
-    notebook works like Ctrl-C: finished runs are kept, and KeyboardInterrupt is raised. Raises InputError, before
-    anything is written, for wrong input, and AccelsweepError if another command is running the sweep.
+    Repeating the call resumes the sweep. A failed run does not raise; it appears in `.runs` with its reason.
+    Interrupting the notebook works like Ctrl-C: finished runs are kept, and KeyboardInterrupt is raised. Raises
+    InputError for invalid input, before anything is written, and AccelsweepError if another command is running the
+    sweep.
     """
     known = {option.name for option in registry.run_options()}
     if unknown := sorted((features or {}).keys() - known):
@@ -348,7 +349,7 @@ def run(
 
 @contextmanager
 def _mlflow_telemetry_disabled() -> Iterator[None]:
-    """Disable MLflow's telemetry in processes started within the block, unless the user has set its variable."""
+    """Disable MLflow's telemetry in processes started within the block, unless the user set its variable."""
     is_set = _MLFLOW_TELEMETRY in os.environ
     os.environ.setdefault(_MLFLOW_TELEMETRY, "true")
     try:
@@ -368,19 +369,18 @@ def _listed(overrides: Sequence[str]) -> tuple[str, ...]:
     return tuple(overrides)
 
 
-# `accelsweep.open`: opens a sweep's folder, its name, an exported file, or several of these.
+# `accelsweep.open` opens a sweep by folder, by name or from an exported file, or merges several sweeps.
 
 Source: TypeAlias = str | os.PathLike[str]
 """A sweep's folder `sweeps/NAME`, its name in the working directory, or an exported file."""
 
 
 def open_sweep(source: Source | Sequence[Source]) -> OpenedSweep:
-    """Return a sweep read from its records, given a folder `sweeps/NAME`, a name, or an exported file.
+    """Read a sweep from its records, given a folder `sweeps/NAME`, a name, or an exported file.
 
-    Several sweeps are merged by hardware, as `accelsweep report A B` does: the first one provides the baseline and the
+    Several sweeps are merged by hardware, as in `accelsweep report A B`: the first one provides the baseline and the
     analysis options. Nothing is written, none of the sweep's code is run, and torch is not imported. Raises InputError
-    if there is no such sweep, a file cannot be used, or two sweeps have the same name; DamagedFile if a plan is
-    damaged.
+    if there is no such sweep, a file cannot be used, or two sweeps share a name, and DamagedFile if a plan is damaged.
     """
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     if not sources:
@@ -396,7 +396,7 @@ def open_sweep(source: Source | Sequence[Source]) -> OpenedSweep:
 
 
 def _folder(path: Path, temporary_folders: contextlib.ExitStack) -> SweepFolder:
-    """Return the folder of a sweep; a file is unpacked to a temporary folder, which `temporary_folders` removes."""
+    """Return a sweep's folder. A file is unpacked into a temporary folder, which `temporary_folders` removes."""
     known = known_sweeps(Path.cwd())
     if str(path) in known:
         return existing_sweep(Path.cwd(), str(path))

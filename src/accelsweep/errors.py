@@ -1,4 +1,4 @@
-"""User-facing errors: each names the fault, its location and the key that fixes it, and has an exit code."""
+"""User-facing errors, each with an exit code. Messages name the fault, its location and the key that fixes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXIT_INCOMPLETE = 1
 """Some runs have no answer, a gate could not decide, or something failed; the message states which."""
 
 EXIT_INPUT = 2
-"""The input is wrong: the message names the fault, its location and the closest valid word. Nothing was written."""
+"""The input is invalid: the message names the fault, its location and the closest valid word. Nothing was written."""
 
 EXIT_REGRESSION = 3
 """`--fail-if` found a regression that the intervals support, or a feature's gate failed."""
@@ -26,7 +26,7 @@ EXIT_INTERRUPTED = 130
 
 
 DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO})
-"""Errors from a disk that refuses reads or writes; they have the same remedy."""
+"""Errors raised when a disk rejects reads or writes; they share one remedy."""
 
 
 class AccelsweepError(Exception):
@@ -36,7 +36,7 @@ class AccelsweepError(Exception):
 
 
 class InputError(AccelsweepError):
-    """The user's input (override, config, name, price) is wrong. Raised before anything is written."""
+    """The user's input (override, config, name, price) is invalid. Raised before anything is written."""
 
     exit_code = EXIT_INPUT
 
@@ -52,7 +52,7 @@ class DamagedFile(AccelsweepError):
 
 
 class OlderFile(InputError):
-    """One of our files was written by a version before 0.2, in a format no longer supported. It is never set aside."""
+    """One of our files was written by a version before 0.2 in a format no longer supported. It is never set aside."""
 
     def __init__(self, path: Path, ours: str, earlier: str) -> None:
         """`earlier` is the version that wrote the file."""
@@ -66,18 +66,18 @@ class NewerFile(InputError):
     """One of our files is intact, but this version cannot read it. It is rejected and never set aside."""
 
     def __init__(self, path: Path, ours: str, later: str | None, what: str) -> None:
-        """`later` is the version that wrote the file, or None if that is not known to be later than `ours`."""
+        """`later` is the version that wrote the file, or None if it is not known to be later than `ours`."""
         writer = f"accelsweep {later}" if later else "another version of accelsweep"
         remedy = f"install accelsweep {later}" if later else "use the version that measured this sweep"
         super().__init__(f"{path}: {writer} wrote it, and this is {ours}, which does not know {what}; {remedy}")
 
 
 class Unsupported(Exception):
-    """A run is impossible here, for the reason in the message. This counts as an outcome, not a failure."""
+    """A run is impossible on this machine; the message states why. This counts as an outcome, not a failure."""
 
 
 class MissingDevice(Exception):
-    """A device in the plan's inventory is missing. This counts as a machine fault, so the run is retried."""
+    """A device from the plan's inventory is missing. This counts as a machine fault, so the run is retried."""
 
 
 def describe_os_error(error: OSError) -> str:
@@ -109,7 +109,7 @@ RENAMED = {
     "memory_frontier": "largest_batch",
     "side_by_side": "independent_ranks",
 }
-"""Words that were renamed since 0.1, so that messages can suggest the current name."""
+"""Words renamed since 0.1, mapped to their current names so that messages can suggest them."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -1,7 +1,7 @@
 """Safe reads, atomic writes, exclusive creation and locks for files shared by processes that may be killed.
 
 Only regular files are read: a FIFO or a device at the path would block. Files are written under a temporary name,
-synced and renamed. This module uses only the standard library, because runs use it in other people's environments.
+synced and renamed. This module uses only the standard library, because runs import it in other people's environments.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from accelsweep.redaction import masked
 # Reading, setting aside and removing files.
 
 MAX_BYTES = 256 * 2**20
-"""Larger files are not read, unless stated otherwise."""
+"""The default size limit: larger files are not read."""
 
 
 def open_regular(path: Path) -> BufferedReader:
@@ -45,7 +45,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_regular(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
-    """Return a regular file's contents. Raises as `open_regular` does, and DamagedFile for more than `max_bytes`."""
+    """Return a regular file's contents. Raises like `open_regular`, and DamagedFile if it exceeds `max_bytes`."""
     with open_regular(path) as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
@@ -54,7 +54,7 @@ def read_regular(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def sha256_file(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes, as 64 hexadecimal digits. Raises as `open_regular` does."""
+    """Return the SHA-256 of a file's bytes as 64 hexadecimal digits. Raises like `open_regular`."""
     digest = hashlib.sha256()
     with open_regular(path) as file:
         while chunk := file.read(2**20):
@@ -65,8 +65,8 @@ def sha256_file(path: Path) -> str:
 def tail_lines(log: Path | IO[bytes], count: int | None = None, max_bytes: int = 16_384) -> list[str]:
     """Return the last `count` lines (None: all) within the last `max_bytes` of a log, with secrets masked.
 
-    Returns an empty result if the log cannot be read. The first line may be incomplete; bytes that are not UTF-8 are
-    replaced.
+    Returns an empty list if the log cannot be read. The first line may be incomplete; bytes that are not valid UTF-8
+    are replaced.
     """
     try:
         text = tail_bytes(log, max_bytes)
@@ -104,7 +104,7 @@ def set_aside(path: Path) -> Path:
 
 
 def set_aside_non_file(path: Path) -> Path | None:
-    """Set aside a folder, device, pipe or socket at the path of a file; return its new path, or None."""
+    """Set aside a folder, device, pipe or socket found where a file belongs; return its new path, or None."""
     return set_aside(path) if is_non_file(path) else None
 
 
@@ -118,9 +118,9 @@ def remove(path: Path) -> None:
 
 
 def write_bytes_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write `content` to `path` atomically: even after a power loss, a reader sees either the old or the new file.
+    """Write `content` to `path` atomically: even after a power loss, a reader gets either the old or the new file.
 
-    Its permissions are `mode` minus the umask, as for any new file.
+    The file's permissions are `mode` minus the umask, as for any new file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = open_temporary(path, mode)
@@ -151,7 +151,7 @@ def _plain_number(value: Any) -> Any:
 
 
 def open_temporary(path: Path, mode: int = 0o666) -> tuple[int, Path]:
-    """Create a file next to `path`, to be renamed to it; return its descriptor and its temporary name.
+    """Create a temporary file next to `path` that will be renamed to it; return its descriptor and temporary path.
 
     Unlike `tempfile`, this respects the umask and the folder's default ACL, because members of a group may share the
     folder.
@@ -162,7 +162,7 @@ def open_temporary(path: Path, mode: int = 0o666) -> tuple[int, Path]:
 
 
 NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL})
-"""Errors raised by file systems without hard or symbolic links: FAT, SMB, 9p, a Mac's folders in a container."""
+"""Errors raised by file systems without hard or symbolic links: FAT, SMB, 9p, macOS folders mounted in containers."""
 
 _GUARD_TIMEOUT_SECONDS = 10.0
 

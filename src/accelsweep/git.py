@@ -1,6 +1,6 @@
 """Reads the user's git repository through the `git` command.
 
-The remote is never contacted or recorded: its URL may hold a token.
+The remote is never contacted or recorded: its URL may contain a token.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class GitFailed(AccelsweepError):
 
 
 def git_state(folder: Path) -> dict[str, Any]:
-    """Return `commit` and `dirty` for the checkout containing `folder`; outside a checkout, None and the `reason`."""
+    """Return `commit` and `dirty` for the checkout containing `folder`; if there is none, both None and a `reason`."""
     try:
         head = _run(folder, _STATE_TIMEOUT_SECONDS, "rev-parse", "HEAD")
         status = _run(folder, _STATE_TIMEOUT_SECONDS, "status", "--porcelain", "--untracked-files=no")

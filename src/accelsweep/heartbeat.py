@@ -12,16 +12,17 @@ from accelsweep.errors import DamagedFile
 from accelsweep.files import read_regular
 
 PROGRESS_FILE = "progress"
-"""The file in an attempt's folder with the number of steps that rank 0 has finished."""
+"""The file in an attempt's folder that stores the number of steps rank 0 has finished."""
 
 _NO_MAPS = frozenset({errno.ENODEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 """Errors raised by file systems without shared memory maps, such as 9p and FUSE with direct I/O."""
 
 
 def shared_memory(file: int, size: int) -> mmap.mmap | bytearray:
-    """Map the first `size` bytes of an open file; if the disk cannot, use private memory, which no reader sees.
+    """Map the first `size` bytes of an open file; fall back to private memory, which no reader sees.
 
-    The alternative, a system call per step, would cost more than the heartbeat is worth.
+    The fallback is for disks without shared memory maps, because a system call per step would cost more than the
+    heartbeat is worth.
     """
     try:
         return mmap.mmap(file, size)
@@ -35,14 +36,12 @@ _HEARTBEAT = struct.Struct("<qq")  # process id, for debugging; steps since the 
 
 
 class Heartbeat:
-    """The writer. `step` writes to memory without a system call; if no path is given, heartbeats are discarded."""
+    """Writes a heartbeat. `step` writes to memory without a system call; without a path, heartbeats are discarded."""
 
     def __init__(self, path: Path | None = None) -> None:
         """Create the file in the paused state, or take over an earlier phase's file.
 
-        Raises OSError if the disk is full.
-
-        On a disk without shared memory maps the rank always looks paused.
+        On a disk without shared memory maps, the rank always appears paused. Raises OSError if the disk is full.
         """
         self._process, self._steps = os.getpid(), 0
         self._memory: mmap.mmap | bytearray = bytearray(_HEARTBEAT.size)
@@ -55,7 +54,7 @@ class Heartbeat:
                 os.close(file)
 
     def step(self, *, pauses: bool = False) -> None:
-        """Count a finished step; `pauses` states that something other than a step follows."""
+        """Count a finished step; set `pauses` if something other than a step follows."""
         self._steps = 0 if pauses else self._steps + 1
         _HEARTBEAT.pack_into(self._memory, 0, self._process, self._steps)
 
@@ -65,7 +64,7 @@ class Heartbeat:
 
 
 class HeartbeatReader:
-    """The reader: polls the file system until the file exists, and from then on only reads memory."""
+    """Reads a heartbeat: polls the file system until the file exists, then only reads memory."""
 
     def __init__(self, path: Path) -> None:
         """`path` need not exist yet."""
@@ -92,7 +91,7 @@ class StepCount:
     """The number of finished steps, visible to readers of the file immediately, without a system call."""
 
     def __init__(self, path: Path) -> None:
-        """Create the file with a count of 0, which stays 0 on a disk without shared memory maps."""
+        """Create the file with a count of 0. On a disk without shared memory maps, the count stays 0."""
         path.write_bytes(_COUNT.pack(0))
         with path.open("r+b") as file:
             self._memory = shared_memory(file.fileno(), _COUNT.size)

@@ -37,7 +37,7 @@ def executor_plugin_install_command(executor: str) -> str | None:
 
 
 def _extra_with(distribution: str) -> str | None:
-    """Return accelsweep's extra that installs a distribution, or None."""
+    """Return the accelsweep extra that installs a distribution, or None."""
     with contextlib.suppress(metadata.PackageNotFoundError):
         for line in metadata.requires("accelsweep") or ():
             name, _, condition = line.partition(";")
@@ -48,5 +48,5 @@ def _extra_with(distribution: str) -> str | None:
 
 
 def in_installed(path: Path) -> bool:
-    """Return whether a path is inside a folder for installed packages."""
+    """Return whether a path is inside a folder of installed packages."""
     return not {"site-packages", "dist-packages"}.isdisjoint(path.parts)

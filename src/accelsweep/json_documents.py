@@ -21,7 +21,7 @@ from accelsweep.plain_json import canonical_json, parse_json, sha256_text
 _FIRST_READABLE = Version("0.2.0.dev0")
 
 MIN_JOB_MEM_MB = 1500
-"""A job cannot start with less: its two Snakemake processes died below 600 MB, and torch needs memory as well."""
+"""The least memory that a job can start with: its two Snakemake processes died below 600 MB, and torch needs more."""
 
 
 def _enough_memory(mem_mb: int) -> int:
@@ -47,7 +47,7 @@ StrictShare = Annotated[Share, Strict()]
 StrictShareFrom0 = Annotated[ShareFrom0, Strict()]
 
 UNKNOWN_KEY_ERRORS = ("extra_forbidden", "unexpected_keyword_argument")
-"""pydantic's error types for an unknown key of a model and of a dataclass."""
+"""pydantic's error types for an unknown key in a model and in a dataclass."""
 
 
 def first_error(error: ValidationError) -> str:
@@ -91,14 +91,14 @@ class Document(Frozen):
     def read(cls, path: Path) -> Self:
         """Read and validate the document at `path`.
 
-        Raises DamagedFile if it is truncated, altered or of a different kind, OlderFile or NewerFile if a different
-        version wrote it in a format that this version cannot read, and FileNotFoundError if it does not exist.
+        Raises DamagedFile if it is truncated, altered or of a different kind; OlderFile or NewerFile if another
+        version wrote it in a format that this version cannot read; and FileNotFoundError if it does not exist.
         """
         return cls.unsealed(read_regular(path), path)
 
     @classmethod
     def unsealed(cls, content: bytes, path: Path) -> Self:
-        """Validate `content` and return its document; `path` names it in errors. Raises as `read` does."""
+        """Validate `content` and return its document; errors refer to it as `path`. Raises like `read`."""
         try:
             envelope = parse_json(content.decode("utf-8", "surrogatepass"))
         except ValueError as error:

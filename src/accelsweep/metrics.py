@@ -1,6 +1,6 @@
-"""All metrics that a record may hold, with unit and description. The documentation's table is generated from them.
+"""All metrics that a record may contain, with units and descriptions. They generate the table in the documentation.
 
-The `unit`, `scope` and `provenance` in a record say how a number was obtained. Values logged by the user's module
+The `unit`, `scope` and `provenance` in a record state how a number was obtained. Values logged by the user's module
 (`logged.NAME`) are not listed.
 """
 
@@ -17,7 +17,7 @@ from accelsweep.plain_json import NO_OTHER_FIELDS
 
 @dataclass(frozen=True, slots=True)  # slots: there are many instances
 class Metric:
-    """A measured number with its unit, or the reason why it is unknown. An unknown value is never 0.
+    """A measured number with its unit, or the reason it is unknown. An unknown value is never 0.
 
     `scope` names what the number covers (`GPU board`, `CPU package`, `process group`), and `provenance` its source
     (`counter`, `integrated`, `modelled`, `clock`, `device events`).
@@ -38,9 +38,9 @@ class Metric:
 
 
 class MetricInfo(NamedTuple):
-    """A metric's unit and one-sentence description. The unit `per config` is that of `measure.quality_metric`.
+    """A metric's unit and one-sentence description. The unit `per config` means that of `measure.quality_metric`.
 
-    A metric with a `title` is listed in the report's table of readings per setting.
+    Metrics with a `title` are listed in the report's table of readings per setting.
     """
 
     unit: str
@@ -125,7 +125,7 @@ _CORE: dict[str, MetricInfo] = {
     "overhead_share": MetricInfo("1", "Share of a step in the loop itself, between the other parts."),
     "device_behind_share": MetricInfo("1", "Share of steps after which the device still lagged behind the host."),
 }
-"""Core metrics, in the order of the documentation's table; the features' metrics follow there."""
+"""Core metrics, in the order of the table in the documentation, where the features' metrics follow."""
 
 
 @cache
@@ -143,13 +143,13 @@ def rate_unit(rate: str) -> str:
 
 
 NOT_REACHED = "the run ended before this was measured"
-"""The reason that a later phase's metric has until that phase is over."""
+"""The placeholder reason for a later phase's metric until that phase is over."""
 
 
 def not_reached(names: Iterable[str], quality: str | None = None) -> dict[str, Metric]:
     """Return these metrics without values, with the reason `NOT_REACHED`.
 
-    `quality` is the unit of metrics whose unit is per config.
+    `quality` replaces the unit `per config`.
     """
     units = {name: (_CORE.get(name) or metrics()[name]).unit for name in names}
     return {
@@ -167,7 +167,8 @@ MEMORY_METRICS = (
     "device_memory_used_bytes",
     "host_pss_bytes",
 )
-"""Memory metrics in order of preference. A setting uses the first it has; a comparison, the first that all have."""
+"""Memory metrics in order of preference. A setting uses the first one it has; a comparison uses the first one that
+all its settings have."""
 
 MLPERF_LOG_MARK = ":::MLLOG "
 """The prefix of a JSON line in a log written by MLPerf's code."""

@@ -1,7 +1,7 @@
 """Masks secrets in text and configs, with the same rule for logs, records, MLflow and reports.
 
-Most secrets are in URLs: `postgresql://me:secret@host/db`, `https://host/data?token=secret`. If a URL is ambiguous, too
-much is masked: a password may contain any character except white space.
+Most secrets are in URLs: `postgresql://me:secret@host/db`, `https://host/data?token=secret`. An ambiguous URL is masked
+too much rather than too little: a password may contain any character except white space.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ENVIRONMENT_KEY = "env"
 """The config key that holds a run's environment variables."""
 
 _CLOSING = "\"'`)]}>,.;"
-"""Trailing characters that belong to the sentence or quotation around a URL."""
+"""Trailing characters that belong to the sentence or quotation surrounding a URL."""
 
 
 def masked(text: str) -> str:

@@ -1,8 +1,8 @@
-"""What optional features add to the core: data and dotted names only.
+"""Declarations of what optional features add to the core, made only of data and dotted names.
 
-A feature is a folder below `features/`, or a module of a third-party package registered as an entry point in the group
-`accelsweep.features`. It describes itself in one `FEATURE = Feature(...)`, for which it imports nothing but this
-module. The core imports no feature: it calls `features()` and loads a target on first use.
+A feature is a folder under `features/`, or a module of a third-party package registered as an entry point in the group
+`accelsweep.features`. It describes itself in a single `FEATURE = Feature(...)`, which requires importing nothing but
+this module. The core imports no feature: it calls `features()` and loads a target on first use.
 
 A target is `"module:name"`.
 """
@@ -47,7 +47,7 @@ QUALITY_KEYS = (
 class Command:
     """A command-line command. `target` is a function that Typer can inspect; `help` is its line in `--help`.
 
-    If `overrides` is set, its arguments are Hydra overrides, so Hydra's own options are rejected with an explanation.
+    If `overrides` is set, the arguments are Hydra overrides, and Hydra's own options are rejected with an explanation.
     """
 
     name: str
@@ -82,7 +82,7 @@ class ConfigKeys:
 
 @dataclass(frozen=True)
 class Task:
-    """A way to use model and data, selected by the config key `task` and by `when`: dotted keys with their values.
+    """A way to use model and data, selected by the config key `task` and by `when`, which maps dotted keys to values.
 
     `name` is the name under which its rates are listed: the value of `task`, or a different word if `when` selects one
     of several variants. `target` is a class with the interface `worker.tasks.task.Task`. `rates` are the metrics by
@@ -91,8 +91,8 @@ class Task:
     or None if it has one. `check` is a function (config, file_of) that raises InputError for an invalid config; it is
     called for the configs of all tasks. `unsupported` is a function (config, site) that returns why a setting cannot
     run on the site, or None. `version_of` is a function that takes the config and returns the module whose version
-    determines its speed, or None. If `model_trains` is set, the model's class trains by itself: it gets more arguments
-    than its config contains, and no Trainer.
+    determines its speed, or None. If `model_trains` is set, the model's class trains by itself, without a Trainer, and
+    receives more arguments than its config contains.
     """
 
     name: str
@@ -204,7 +204,7 @@ class Feature:
     `report_options` is a function (the `report` options, working directory) that returns them in the plan's form, and
     `merge_options` is a function that merges a list of several sweeps' `report` options and returns the merged keys.
     `device_kind` is a subclass of `devices.device_kind.DeviceKind`.
-    `reserved_names` are names that no sweep may have.
+    `reserved_names` are names that sweeps must not use.
     `request` is a subclass of `driver.request.Extension`: the part that one of its commands adds to the request.
     `run_elsewhere` is a function (home, `driver.request.Request`, the given options that print to the terminal) that
     runs the command elsewhere, such as in the background, and returns the exit code; None if this was not requested.
@@ -280,7 +280,7 @@ def load(target: str) -> Any:
 
 
 def loaded(field: str) -> Iterator[Any]:
-    """Load and yield the target that each feature has in this field, such as `recommend`."""
+    """Load and yield each feature's target in this field, such as `recommend`."""
     for feature in features():
         if (target := getattr(feature, field)) is not None:
             yield load(target)

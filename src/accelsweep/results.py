@@ -1,7 +1,7 @@
 """A run's results: outcome, doubts, step breakdown, model traits, effective settings and fingerprint.
 
 These are plain frozen dataclasses because the worker creates them in other people's environments. Pydantic models in
-`records/` and in features have them as fields, and validate and serialise them.
+`records/` and in features use them as fields, and validate and serialise them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Outcome(str, Enum):
     """How a run ended. `not_run` is derived during collection and never recorded."""
 
     measured = "measured"
-    """The run has its metrics."""
+    """The run finished with its metrics."""
     out_of_memory = "out_of_memory"
     """The device or the machine did not have enough memory."""
     diverged = "diverged"
@@ -34,7 +34,7 @@ class Outcome(str, Enum):
     crashed = "crashed"
     """It ended with an error, or died without an error message."""
     not_run = "not_run"
-    """It is planned and has not started."""
+    """It is planned but has not started."""
 
     def __str__(self) -> str:
         return self.value
@@ -77,21 +77,22 @@ PARTS = ("data_wait", "host_to_device", "forward", "backward", "optimizer", "com
 COMPUTE = ("forward", "backward", "optimizer")
 
 BEHIND = 0.5
-"""An asynchronous device that lags the host at the end of a smaller share of steps than this waits for the host."""
+"""An asynchronous device counts as waiting for the host if it lags the host at the end of less than this share of
+steps."""
 
 SUBSTANTIAL = 0.3
 """The verdict also names the second-largest part if it takes at least this share of the step."""
 
 MAJORITY = 0.5
-"""The evidence states explicitly if the bottleneck takes a smaller share of the step than this."""
+"""If the bottleneck takes less than this share of the step, the evidence states so."""
 
 
 @dataclass(frozen=True)
 class Breakdown:
     """Seconds per step and the shares of `PARTS`, averaged over `steps` steps and all ranks.
 
-    `device_behind` is the share of steps at whose end the device had not finished the previous step; None if the device
-    is the host. `shares` has no `communication` if communication could not be separated.
+    `device_behind` is the share of steps that ended before the device had finished the previous step; None if the
+    device is the host. `shares` omits `communication` if communication could not be separated.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -108,10 +109,10 @@ def bottleneck(shares: Mapping[str, float], device_behind: float | None = None) 
     """Return the verdict on these shares, and the evidence for it as a sentence.
 
     The verdict is `input-bound`, `transfer-bound`, `communication-bound`, `compute-bound` or `overhead-bound`. The
-    largest part of the step decides; forward, backward and optimizer together are compute. Compute on an asynchronous
-    device that waits for the host (`BEHIND`) counts as `overhead-bound`: the time is spent launching kernels. A second
-    part that is `SUBSTANTIAL` follows the first: `compute-bound and input-bound`. If communication could not be
-    separated, compute includes it, and the verdict on compute is `compute-bound or communication-bound`.
+    largest part of the step decides; forward, backward and optimizer together count as compute. Compute on an
+    asynchronous device that waits for the host (`BEHIND`) counts as `overhead-bound`: the time is spent launching
+    kernels. A second part that is `SUBSTANTIAL` is appended: `compute-bound and input-bound`. If communication could
+    not be separated, compute includes it, and the verdict on compute is `compute-bound or communication-bound`.
     """
     is_separate = "communication" in shares
     computing = "compute-bound" if is_separate else "compute-bound or communication-bound"
@@ -144,9 +145,10 @@ class Traits:
     """Counts for one forward pass, per sample unless stated otherwise. An addition counts as one operation.
 
     The four `flops_` fields count convolutions, grouped and depthwise convolutions, matrix products, and fused
-    attention. `activations` counts the elements written by these four, `others` the elements written by all other
-    operations. `kernels` counts operations per step, regardless of the batch size. `unknown` counts elements written by
-    operations of unknown cost, which `unknown_names` lists. `recurrent` is whether the model has a recurrent layer.
+    attention. `activations` counts the elements written by these four kinds of operation, and `others` counts those
+    written by all other operations. `kernels` counts operations per step, regardless of the batch size. `unknown`
+    counts elements written by operations of unknown cost, which `unknown_names` lists. `recurrent` is set if the model
+    has a recurrent layer.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -179,8 +181,9 @@ class Traits:
 class Effective:
     """The effective settings, read back from Lightning and torch rather than taken from the config.
 
-    `global_batch_size` is the number of samples per optimiser step in the window, over all ranks. It is None if steps
-    differ beyond short batches, or if there was no step: the doubt `optimizer_batch` states which.
+    `global_batch_size` is the number of samples per optimiser step in the window, over all ranks. It is None if the
+    steps' sizes vary by more than short batches explain, or if there was no step; the doubt `optimizer_batch` states
+    which.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -207,9 +210,9 @@ class Effective:
 class Fingerprint:
     """The hardware, software and sources that must be identical for an existing record to be reused for a new run.
 
-    `hardware` is device model, driver and host model. `software` holds the public versions of torch and lightning, and
-    `builds` their build tags. `sources` are the digests of the user's own packages. `links` maps config keys with paths
-    that contain symbolic links to the links' targets, because the same path may lead to a different disk.
+    `hardware` is device model, driver and host model. `software` contains the public versions of torch and lightning,
+    and `builds` contains their build tags. `sources` are the digests of the user's own packages. `links` maps config
+    keys whose paths contain symbolic links to the links' targets, because the same path may lead to a different disk.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -231,7 +234,7 @@ class Fingerprint:
 
 
 ErrorKind = Literal["none", "out_of_memory", "diverged", "user_exception", "collective", "unsupported"]
-"""The reason why a rank ended. If ranks differ, the run gets the first in `PRECEDENCE`."""
+"""The reason why a rank ended. If ranks differ, the run is assigned the first of their reasons in `PRECEDENCE`."""
 
 PRECEDENCE: tuple[ErrorKind, ...] = (
     "out_of_memory",
@@ -241,12 +244,12 @@ PRECEDENCE: tuple[ErrorKind, ...] = (
     "collective",
     "none",
 )
-"""Root causes first: the peers of a failing rank only report a collective error."""
+"""Root causes come first: the peers of a failing rank only report a collective error."""
 
 ANY_FAILURE: frozenset[ErrorKind] = frozenset({"none", "out_of_memory", "unsupported", "user_exception", "collective"})
-"""Failures after the window that do not invalidate its rate. `none` means no error: a kill or a timeout.
+"""Failures after the window that do not invalidate its rate. `none` means that no error was raised: a kill or timeout.
 
-A NaN loss is not among them: it counts as a different answer to the same question.
+A NaN loss is not included, because it counts as a different answer to the same question.
 """
 
 
@@ -255,8 +258,8 @@ class RankResult:
     """The result of one of a run's ranks.
 
     Rank 0's `metrics` and `effective` are used for the run: values from all ranks (rate, skew, memory) have already
-    been gathered. `reason` is None if and only if `outcome` is `measured`. `traceback` shows the user's code, without
-    our own frames unless there are no others. `window_is_valid` means that the window's results are valid although
+    been gathered. `reason` is None if and only if `outcome` is `measured`. `traceback` shows the user's code and omits
+    our own frames unless there are no others. `window_is_valid` means that the window's results are valid even though
     something failed later, at `user_location` in the user's code. `extra` is the result of a substitute for the
     measurement.
     """

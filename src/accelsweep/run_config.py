@@ -1,7 +1,7 @@
-"""A setting's frozen config as typed dataclasses: every key that accelsweep itself reads, with derived values.
+"""A setting's frozen config as typed dataclasses, with every key that accelsweep itself reads and derived values.
 
-These are plain dataclasses, because the worker reads them in other people's environments. They are the only declaration
-of the config's keys: `config.schema` derives the validating pydantic models from them. The keys of a model, data set,
+These are plain dataclasses because the worker uses them in other people's environments. Config keys are declared only
+here: `config.schema` derives the validating pydantic models from these classes. The keys of a model, data set,
 optimiser or Trainer are checked when that object is built.
 """
 
@@ -20,13 +20,13 @@ from accelsweep.tasks import task_of
 
 @dataclass(frozen=True)
 class Strict:
-    """A field that only accepts its exact type (a float also accepts an int), within these bounds."""
+    """A field that only accepts values of its exact type (a float also accepts an int) within these bounds."""
 
     ge: float | None = None
     lt: float | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        """Add the bounds to pydantic's schema of the type."""
+        """Add the bounds to pydantic's schema for the type."""
         bounds = {name: bound for name, bound in vars(self).items() if bound is not None}
         finite = {"allow_inf_nan": False} if source is float else {}
         return {**handler(source), "strict": True, **finite, **bounds}
@@ -51,8 +51,8 @@ Scaling = Literal["none", "linear", "sqrt"]
 class LearningRate:
     """How the learning rate depends on the batch size: keys of `optimizer` that are not passed to its class.
 
-    `optimizer.lr` applies to a global batch of `base_batch_size` samples, and `lr_scaling` adapts it to other sizes. It
-    is warmed up over the first `warmup_steps` optimiser steps. None has the same effect as omitting the key.
+    `optimizer.lr` applies to a global batch of `base_batch_size` samples, and `lr_scaling` adapts it to other sizes.
+    The rate is warmed up over the first `warmup_steps` optimiser steps. None has the same effect as omitting the key.
     """
 
     lr_scaling: Scaling | None = None
@@ -68,8 +68,8 @@ class Measure:
     """How a run is measured. Lengths are in steps, in training samples across all devices, and in seconds.
 
     None omits a phase (`probe_steps`, `matmul_steps`, `quality_samples`) or removes a bound (`max_samples`,
-    `rank_memory_bytes`). `headroom` is the share of free memory that a search for the largest batch does not use. The
-    search ends at `max_batch`, or once the batch size is known to within `batch_resolution`, a share of it. All three
+    `rank_memory_bytes`). `headroom` is the share of free memory that a search for the largest batch leaves unused. The
+    search ends at `max_batch`, or once the batch size is known to within the relative `batch_resolution`. All three
     apply per rank.
     """
 
@@ -95,7 +95,7 @@ class Measure:
 
     @property
     def better(self) -> Literal["max", "min"]:
-        """Whether a higher or a lower `quality_metric` is better, with a default if the config does not say."""
+        """Whether a higher or a lower `quality_metric` is better; `max` if the config does not set it."""
         return self.quality_better or "max"
 
     @property
@@ -108,7 +108,7 @@ VERSION = "version"
 """The axis and config key that identify a version."""
 
 TREE_VARIABLE = "ACCELSWEEP_TREE"
-"""The environment variable with the tree from which a run must import its modules (`worker.rank_setup`)."""
+"""The environment variable that names the tree from which a run must import its modules (`worker.rank_setup`)."""
 
 VersionKind = Literal["commit", "files", "environment"]
 
@@ -121,7 +121,7 @@ class Identity(NamedTuple):
 
     @property
     def id(self) -> str:
-        """12 hexadecimal digits, also used as the name of the version's folder."""
+        """The version's ID, 12 hexadecimal digits, which also names its folder."""
         return self.digest[:12]
 
 
@@ -168,7 +168,7 @@ class SettingConfig:
 
     @cached_property
     def digest(self) -> str:
-        """The SHA-256 of the mapping, after which the blocks that contain it are named."""
+        """The SHA-256 of the mapping, used to name the blocks that contain the setting."""
         return sha256_text(canonical_json(self.raw))
 
     @property
@@ -182,12 +182,12 @@ class SettingConfig:
 
     @property
     def version_id(self) -> str | None:
-        """The ID of that version, also the name of its folder."""
+        """The ID of that version, which also names its folder."""
         return self.version.id if self.version else None
 
     @property
     def task_name(self) -> str:
-        """The name under which its rates are listed: that of `task`, or of the variant selected by its keys."""
+        """The name under which the task's rates are listed: `task` itself, or the variant selected by the config."""
         return task_of(self.task, self.raw).name
 
     @property
@@ -202,13 +202,13 @@ class SettingConfig:
 
     @property
     def divided_batch_size(self) -> int | None:
-        """`data.batch_size` if it is the global batch size of several ranks, for data that divides it among them."""
+        """`data.batch_size` if the data divides it among several ranks, so that it is the global batch size."""
         batch_size = self.data.get("batch_size")
         return batch_size if self.world_size > 1 and batch_size == self.samples_per_step else None
 
     @property
     def device_model(self) -> str | None:
-        """The part after the accelerator (`cuda:a100`): a kind of node, or part of the device's name."""
+        """The part after the accelerator's colon (`cuda:a100`): a node kind, or part of the device's name."""
         return str(self.raw["accelerator"]).partition(":")[2] or None
 
     @property
@@ -258,7 +258,7 @@ _RUN_NAME = re.compile(r"(.+)-r([0-9]+)")
 
 
 class RunName(NamedTuple):
-    """The parts of a run's name: its setting's name and the number of the repeat (from 0)."""
+    """The parts of a run's name: the setting's name and the repeat number (from 0)."""
 
     setting: str
     repeat: int
@@ -266,10 +266,10 @@ class RunName(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """One repeat of one setting: the unit of measurement.
+    """One repeat of one setting, which is the unit of measurement.
 
-    `seed` is the setting's seed plus the number of its earlier blocks, usually the repeat's number. Runs of a setting
-    in the same block share a seed.
+    `seed` is the setting's seed plus the number of its earlier blocks, which usually equals the repeat number. Runs of
+    a setting in the same block share a seed.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -286,7 +286,7 @@ class Run:
 
     @staticmethod
     def parse(name: str) -> RunName:
-        """Return the setting and the repeat given by a run's name. Raises InputError for any other text."""
+        """Parse a run's name into setting and repeat. Raises InputError for any other text."""
         match = _RUN_NAME.fullmatch(name)
         if match is None:
             raise InputError(f"{name!r} is not the name of a run, which is SETTING-rK for repeat K")

@@ -1,4 +1,4 @@
-"""Typed views of the environment in a run's record: machine, devices, checkout and kind of hardware.
+"""Typed views of the environment in a run's record: machine, devices, checkout and hardware kind.
 
 A record stores the values read on its machine as plain data, and is written back unchanged. In these views a missing or
 null value is replaced by the default that means "unknown", and unexpected keys are ignored.
@@ -18,8 +18,8 @@ _EMPTY: Mapping[str, Any] = {}
 class DeviceState(NamedTuple):
     """A device's state at one moment, with the keys in `devices.device_kind.STATE_KEYS`.
 
-    `throttles` are the driver's reasons for throttling at that moment. `held_back` holds, for each reason, the seconds
-    it has lasted so far and the counter's own clock in seconds. `foreign_processes` are process IDs.
+    `throttles` are the driver's reasons for throttling at that moment. `held_back` maps each reason to the seconds it
+    has lasted so far and the counter's own clock in seconds. `foreign_processes` are process IDs.
     """
 
     name: str | None = None
@@ -86,7 +86,7 @@ def _known(values: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
 class RunEnvironment:
     """A record's `environment`: the state `before` and `after` the run, and when the window `opened` and `closed`.
 
-    At both ends of the window only devices with telemetry are read.
+    When the window opens and closes, only devices with telemetry are read.
     """
 
     environment: Mapping[str, Mapping[str, Any]]
@@ -108,7 +108,7 @@ class RunEnvironment:
 
     @property
     def around_the_window(self) -> tuple[MachineState, MachineState]:
-        """The devices at both ends of the window, or else before and after the run."""
+        """The devices when the window opened and closed; if not recorded, before and after the run."""
         opened = self._at("opened") if "opened" in self.environment else self.before
         return opened, self.closed if "closed" in self.environment else self.after
 
@@ -122,7 +122,7 @@ class RunEnvironment:
 
 @dataclass(frozen=True)
 class HardwareKind:
-    """A kind of hardware: machines that agree in all facts of a fingerprint (`host`, `device`, `driver`).
+    """A hardware kind: machines that share all facts in a fingerprint (`host`, `device`, `driver`).
 
     A kind without facts is unknown. Kinds are hashable, compare by their facts, and sort by `key`.
     """

@@ -1,4 +1,4 @@
-"""Turns signals into exceptions and errors into exit codes; the argument parser of `python -m accelsweep.MODULE`."""
+"""Turns signals into exceptions and errors into exit codes, and builds parsers for `python -m accelsweep.MODULE`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _EVICTION_SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
 
 
 def interrupt_on_termination() -> None:
-    """Raise KeyboardInterrupt on SIGTERM and SIGHUP, unless ignored, as by `nohup`. Main thread only."""
+    """Raise KeyboardInterrupt on SIGTERM and SIGHUP, unless they are ignored, as under `nohup`. Main thread only."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
 
 
 class JobCancelled(KeyboardInterrupt):
-    """The driver's job was cancelled. Works like Ctrl-C, but the cluster kills the driver within seconds."""
+    """The driver's job was cancelled. Handled like Ctrl-C, but the cluster kills the driver within seconds."""
 
 
 class DriverEvicted(BaseException):
@@ -56,13 +56,13 @@ def raise_on_eviction(cancelled: Callable[[], bool]) -> None:
 
 
 def ignore_eviction() -> None:
-    """Ignore the signals of `raise_on_eviction` from now on."""
+    """Ignore the signals handled by `raise_on_eviction` from now on."""
     for number in _EVICTION_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 def parser_for(module: str, description: str | None) -> argparse.ArgumentParser:
-    """Return the parser of `python -m accelsweep.MODULE`. It exits with code 2 on wrong arguments."""
+    """Return an argument parser for `python -m accelsweep.MODULE`. It exits with code 2 on invalid arguments."""
     return argparse.ArgumentParser(prog=f"python -m accelsweep.{module}", description=description)
 
 

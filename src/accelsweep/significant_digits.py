@@ -1,7 +1,7 @@
-"""Formats numbers, durations and untrusted text, with the same rules for every sentence, table and chart.
+"""Formats numbers, durations and untrusted text by the same rules in every sentence, table and chart.
 
 A value is shown to the precision that its interval supports. Intervals are rounded outwards, so that a printed interval
-is never narrower than the interval that determined the verdict.
+is never narrower than the one that determined the verdict.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ UNINFORMATIVE_RATIO = 20.0
 """An interval whose ends differ by more than this factor is too wide to be worth printing."""
 
 UNKNOWN = "not known yet"
-"""Shown instead of a value with an uninformative interval; the interval's ends are still written to files."""
+"""Shown instead of a value whose interval is uninformative; the interval's ends are still written to files."""
 
 _ANY_FLOAT = Context(prec=400)
-"""More digits than the largest float has, because Decimal rejects numbers beyond its precision."""
+"""A Decimal precision that fits any float: Decimal rejects numbers with more digits than its precision."""
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -60,7 +60,7 @@ def is_uninformative(low: float, high: float) -> bool:
 def ratio_digits(value: float, low: float, high: float) -> tuple[str, str, str]:
     """Return value, low and high of a ratio, with up to four more digits if an end would otherwise round to 1.
 
-    The end determines the verdict: 1.03 must not appear as 1.0.
+    That end determines the verdict, so 1.03 must not appear as 1.0.
     """
     for extra in range(5):
         middle, left, right = interval_digits(value, low, high, extra)
@@ -128,7 +128,7 @@ def approximate_duration(seconds: float) -> str:
 
 
 def parse_duration(text: str, units: Mapping[str, float]) -> float | None:
-    """Parse a duration like `90m`; None if invalid. `units` maps a suffix to its size, with "" for a bare number."""
+    """Parse a duration like `90m`; None if invalid. `units` maps each suffix to its size; "" stands for no suffix."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]?)", text.strip())
     return float(match[1]) * units[match[2]] if match is not None and match[2] in units else None
 

@@ -1,4 +1,4 @@
-"""Checks the config of a `_target_` against the arguments that the target takes.
+"""Checks the config of a `_target_` against the arguments that the target accepts.
 
 Planning reads the arguments from a class's source without importing it; a run inspects the class itself.
 """
@@ -23,9 +23,9 @@ class Arguments(NamedTuple):
 
 
 def refuse_arguments(given: Mapping[str, Any], key: str, takes: Arguments, within: str | None = None) -> None:
-    """Raise InputError if `given` has a key that the target does not take, or lacks a required argument.
+    """Raise InputError if `given` contains a key that the target does not accept, or lacks a required argument.
 
-    `key` is the key of `given` itself. `within` is the target that receives this object, None for the outermost.
+    `key` is the config key of `given` itself. `within` is the target that receives this object; None for the outermost.
     """
     names = [str(name) for name in given if not str(name).startswith("_")]
     unknown = [name for name in names if name not in takes.names]

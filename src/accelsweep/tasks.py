@@ -45,16 +45,16 @@ SIZE_METRICS = frozenset({"largest_batch"})
 """Rates that are in fact sizes: a higher value is larger, not faster."""
 
 METRIC_TITLES = {"largest_batch": "largest batch"}
-"""Metric -> its name in headings, if different from "rate"."""
+"""Metric -> its name in headings, if that is not "rate"."""
 
 
 def tasks() -> tuple[Task, ...]:
-    """Return all tasks: the core's, then those provided by features."""
+    """Return all tasks: core tasks first, then those provided by features."""
     return (*_CORE, *(task for feature in registry.features() for task in feature.tasks))
 
 
 def task_of(name: str, config: Mapping[str, Any]) -> Task:
-    """Return the task `name` for a config: a task whose `when` matches the config, otherwise a task without `when`.
+    """Return the task `name` for a config: the one whose `when` matches the config, otherwise the one without `when`.
 
     Raises KeyError if the task does not exist.
     """
@@ -67,12 +67,12 @@ def task_of(name: str, config: Mapping[str, Any]) -> Task:
 
 
 def rates_by_task() -> dict[str, tuple[str, ...]]:
-    """Return each task's rates by task name. If `analysis.rate` is not set, settings are compared by the first rate."""
+    """Return each task's rates, keyed by task name. If `analysis.rate` is unset, settings are compared by the first."""
     return {task.name: task.rates for task in reversed(tasks())}
 
 
 def unused_keys(task: Task) -> tuple[str, ...]:
-    """Return the keys that do not affect a task's measurement: its own list, and other features' top-level keys."""
+    """Return the keys that do not affect a task's measurement: those it lists, and other features' top-level keys."""
     others = (feature for feature in registry.features() if task not in feature.tasks)
     models = (registry.load(keys.model) for other in others for keys in other.config_keys if keys.group == "")
     return (*task.unused_keys, *(name for model in models for name in model.model_fields))

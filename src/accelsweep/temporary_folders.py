@@ -1,6 +1,6 @@
 """Temporary folders that are removed even if their process is killed.
 
-A process locks its folders. The locks end with the process, so that a later process can remove unlocked folders.
+A process locks its folders. The locks are released when it ends, so that a later process can remove unlocked folders.
 """
 
 from __future__ import annotations

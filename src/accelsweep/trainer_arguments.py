@@ -1,6 +1,6 @@
-"""Arguments of Lightning's Trainer: those that a run sets itself, and those that the installed Lightning has.
+"""Arguments of Lightning's Trainer: those that a run sets itself, and those that the installed Lightning accepts.
 
-Both planning and runs reject the former. Lightning's source code is read without importing it.
+Planning and runs both reject arguments that a run sets itself. Lightning's source is read without importing it.
 """
 
 from __future__ import annotations
@@ -49,25 +49,24 @@ _FIXED_BEHAVIOUR: dict[str, tuple[Any, ...]] = {
     "accumulate_grad_batches": (DEFAULTS["accumulate_grad_batches"],),
     "use_distributed_sampler": (DEFAULTS["use_distributed_sampler"],),
 }
-"""Arguments whose behaviour is fixed if there is no Trainer, with the values that describe it."""
+"""Arguments whose behaviour is fixed in loops without a Trainer -> the values that describe that behaviour."""
 
 LENGTH_ARGUMENTS = ("max_epochs", "max_steps")
-"""Arguments that inform schedules of the training's length; `measure` alone determines when a run ends."""
+"""Arguments that tell schedules how long training is; `measure` alone determines when a run ends."""
 
 FSDP = ("fsdp", "fsdp_cpu_offload")
-"""The values of `trainer.strategy` for Fully Sharded Data Parallel."""
+"""The values of `trainer.strategy` that select Fully Sharded Data Parallel."""
 
 
 def requested_length(trainer: Mapping[str, Any]) -> tuple[int | None, int | None]:
     """Return the epochs and the optimizer steps for which schedules are designed; None if `trainer` does not set them.
 
-    They do not end a run, which takes the number of steps set by `measure`. Raises InputError for anything but a
-    positive integer.
+    They do not end a run: `measure` sets the number of steps. Raises InputError for anything but a positive integer.
     """
     lengths = []
     for name in LENGTH_ARGUMENTS:
         value = trainer.get(name)
-        if value == -1:  # no limit, in Lightning
+        if value == -1:  # Lightning's value for no limit
             value = None
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise InputError(f"trainer.{name}={value}: must be a whole number above 0, or null")
@@ -82,7 +81,7 @@ def reserved_message(name: str) -> str:
 
 
 def ineffective_arguments(trainer: Mapping[str, Any], what: str) -> str | None:
-    """Return a message that rejects arguments without effect in `what` (`loop=raw`), which has no Trainer; or None."""
+    """Return a message rejecting arguments that have no effect without a Trainer, in `what` (`loop=raw`), or None."""
     refused = [f"trainer.{name}={value}" for name, value in sorted(trainer.items()) if not _is_harmless(name, value)]
     if not refused:
         return None
@@ -97,7 +96,7 @@ def _is_harmless(name: str, value: Any) -> bool:
 
 
 def trainer_argument_hint(key: str, value: str = "VALUE") -> str | None:
-    """Return a sentence stating where the Trainer's argument `key` is set; None if the Trainer has no such argument."""
+    """Describe where the Trainer argument `key` is set; None if the Trainer has no such argument."""
     if key in RESERVED_ARGUMENTS:
         return f"Lightning's Trainer does not get {key} here: it is decided by {RESERVED_ARGUMENTS[key]}"
     if key in trainer_arguments():

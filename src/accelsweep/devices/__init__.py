@@ -1,1 +1,1 @@
-"""Kinds of device (CPU, CUDA, ROCm, MPS, XPU): detection, telemetry, torch on them, makers' figures; host facts."""
+"""Device kinds (CPU, CUDA, ROCm, MPS, XPU): detection, telemetry, use by torch, datasheets. Also reads host facts."""

@@ -1,7 +1,7 @@
 """Interfaces that a measurement takes as arguments: a clock, a device to synchronise, and marks between steps.
 
-Passing them in lets tests check every rule of the measurement window exactly, using a simulated clock. Does not use
-torch.
+Passing them in lets tests check every rule of the measurement window exactly, using a simulated clock. This module does
+not import torch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Clock = Callable[[], float]
 
 
 def monotonic() -> float:
-    """Return the monotonic time in seconds (CLOCK_MONOTONIC on Linux): the clock of every duration."""
+    """Return the monotonic time in seconds (CLOCK_MONOTONIC on Linux), used for all durations."""
     return time.perf_counter()
 
 
@@ -28,28 +28,29 @@ def all_clocks() -> dict[str, float]:
 
 
 def clock_gap(passed: Mapping[str, float]) -> float:
-    """Return the seconds that the monotonic clock missed: suspension, a paused VM, or the wall clock set forward.
+    """Return the seconds that the monotonic clock missed: suspend, a paused VM, or a wall clock set forward.
 
-    `passed` holds the seconds that passed on each clock of `all_clocks`. A wall clock set back does not count as a gap.
+    `passed` maps each clock of `all_clocks` to the seconds that passed on it. Setting the wall clock back does not
+    count as a gap.
     """
     return max(passed["wall"], passed.get("boot_time", 0.0), passed["monotonic"]) - passed["monotonic"]
 
 
 class Marks(Protocol):
-    """Step boundaries, recorded without waiting for the device and converted to seconds once, at the end."""
+    """Step boundaries, recorded without waiting for the device and converted to seconds only once at the end."""
 
     def add(self) -> None:
         """Mark the end of a step. The first mark is recorded on construction."""
 
     def reached(self) -> int:
-        """Return how many marks the device has passed by now. Does not block."""
+        """Return how many marks the device has passed so far. Does not block."""
 
     def seconds(self) -> list[float]:
         """Return the seconds between consecutive marks. The device must have been synchronised."""
 
 
 class TimedDevice(Protocol):
-    """A device as used by the measurement window. An `asynchronous` device may lag behind the host."""
+    """A device in the role that the measurement window needs. An `asynchronous` device may lag behind the host."""
 
     asynchronous: bool
 
@@ -61,7 +62,7 @@ class TimedDevice(Protocol):
 
 
 class ClockMarks:
-    """Marks read from the host's clock: exact on a CPU, where a step is complete when its call returns."""
+    """Marks read from the host's clock. They are exact on a CPU, where a step is complete when its call returns."""
 
     def __init__(self, clock: Clock) -> None:
         """Read `clock` for the first mark."""
@@ -73,7 +74,7 @@ class ClockMarks:
         self._times.append(self._clock())
 
     def reached(self) -> int:
-        """Return the number of marks: the host never lags behind itself."""
+        """Return the number of all marks, because the host never lags behind itself."""
         return len(self._times)
 
     def seconds(self) -> list[float]:

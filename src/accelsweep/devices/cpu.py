@@ -1,6 +1,6 @@
-"""The processor: its name, cores and memory, the facts of its host, and torch on it.
+"""The processor: its name, cores and memory, facts about its host, and its use by torch.
 
-The name is part of every record's fingerprint: a different name for the same processor would cause all sweeps to be
+The name is part of every record's fingerprint, so a different name for the same processor would cause all sweeps to be
 measured again.
 """
 
@@ -41,7 +41,7 @@ class CpuDevice:
     asynchronous = False
 
     def synchronise(self) -> None:
-        """Return at once."""
+        """Return immediately."""
 
     def marks(self, clock: Clock) -> Marks:
         """Start a series of marks on the host's clock."""
@@ -49,7 +49,7 @@ class CpuDevice:
 
 
 class CpuKind(DeviceKind):
-    """The processor: one model, counted in cores, all of which every run may use.
+    """The processor: a single model, counted in cores, all of which every run may use.
 
     It is part of every fingerprint as the host, and its state is read along with the host's.
     """
@@ -71,10 +71,10 @@ class CpuKind(DeviceKind):
         return super().unsupported_precision(precision)
 
     def unavailable_reason(self) -> None:
-        """Return None: there is always a processor."""
+        """Return None, because there is always a processor."""
 
     def is_initialised(self) -> bool:
-        """Return False: a processor has no context that a fork would break."""
+        """Return False, because there is no context that a fork would break."""
         return False
 
     def select_device(self, local_rank: int) -> torch.device:
@@ -95,10 +95,10 @@ class CpuKind(DeviceKind):
         return cpu_model()
 
     def telemetry_identity(self, device: torch.device) -> None:
-        """Return None: the processor's state is read along with the host's."""
+        """Return None, because the processor's state is read along with the host's."""
 
     def allocated_bytes(self, device: torch.device) -> None:
-        """Return None: the memory of the host is measured per process."""
+        """Return None, because host memory is measured per process."""
 
     def memory(self, device: torch.device) -> DeviceMemory:
         """Return only the reasons for missing values."""
@@ -110,18 +110,16 @@ class CpuKind(DeviceKind):
         """Do nothing: there is no cache."""
 
     def cap_memory(self, device: torch.device, headroom: float, configured: int | None, host: FreeMemory) -> MemoryCap:
-        """Cap the data of this process; `host` already includes `configured`.
+        """Cap this process's data; `host` already takes `configured` into account.
 
-        The peak is the resident set's growth.
-
-        Raises Unsupported if the memory of a process cannot be capped.
+        The peak is the growth of the resident set. Raises Unsupported if a process's memory cannot be capped.
         """
         import torch
 
         del device, configured
         if sys.platform != "linux":
             raise Unsupported("task=largest_batch on a CPU bounds the memory of a process, which needs Linux")
-        torch.ones(2**20).sum()  # starts torch's threads: their stacks are not part of a batch, and need memory
+        torch.ones(2**20).sum()  # starts torch's threads, so that their stacks do not count towards a batch's memory
         return_freed_blocks()
         before, cap = reset_peak_rss(), host.without_headroom(headroom)
         limit_data_growth(cap)
@@ -140,7 +138,7 @@ def cpu_model() -> str:
 
 
 def model_in_cpuinfo(cpuinfo: Path) -> str:
-    """Return the processor's name in Linux's `cpuinfo`; on ARM it may be missing or the name of the board."""
+    """Return the processor's name in Linux's `cpuinfo`; on ARM it may be missing, or name the board instead."""
     try:
         lines = cpuinfo.read_text(errors="replace").splitlines()
     except OSError:
@@ -153,22 +151,22 @@ def model_in_cpuinfo(cpuinfo: Path) -> str:
 
 
 def _sysctl(name: str) -> str:
-    """Return the value of this macOS sysctl; empty if it is not set."""
+    """Return the value of a macOS sysctl; empty if it is not set."""
     command = ["/usr/sbin/sysctl", "-n", name]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def memory_bytes() -> int:
-    """Return the memory that this process may use, in bytes: the machine's, or the limit of its control groups."""
+    """Return the memory in bytes that this process may use: the machine's, or the limit of its control groups."""
     machine, limit = host.memory_total(), linux.cgroup_memory_limit()
     return machine if limit is None else min(machine, limit)
 
 
 def machine_identity() -> str | None:
-    """Return 16 hexadecimal digits that identify this machine; None if the system has no identifier.
+    """Return 16 hexadecimal digits that identify this machine; None if the system defines no identifier.
 
     The system's own identifier is confidential (`man machine-id`), so only a keyed hash of it is published. In
-    containers it may be empty, or shared by all containers of an image.
+    containers, it may be empty or shared by all containers from the same image.
     """
     try:
         identity = MACHINE_ID.read_text().strip() if sys.platform != "darwin" else _sysctl("kern.uuid")
@@ -178,7 +176,7 @@ def machine_identity() -> str | None:
 
 
 def host_facts() -> dict[str, Any]:
-    """Return the facts about this host that do not change during a run; memory in bytes, None for unknown values."""
+    """Return the facts about this host that do not change during a run. Memory is in bytes; unknown values are None."""
     return {
         "host": socket.gethostname(),
         "machine": machine_identity(),

@@ -1,6 +1,6 @@
-"""NVIDIA's GPUs, detected through NVML, which creates no context on a device.
+"""NVIDIA GPUs, detected through NVML, which creates no context on a device.
 
-CUDA_VISIBLE_DEVICES is read as CUDA reads it (AMD's GPUs are in `rocm.py`):
+CUDA_VISIBLE_DEVICES is interpreted as in CUDA (AMD GPUs are in `rocm.py`):
 https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-environment-variables
 A board in MIG mode is used through its slices. A process sees a single slice and no whole boards:
 https://docs.nvidia.com/datacenter/tesla/mig-user-guide/index.html#device-enumeration
@@ -33,12 +33,12 @@ THROTTLES = {
     "HwThermalSlowdown": 0x40,
     "HwPowerBrakeSlowdown": 0x80,
 }
-"""NVML's clock event bits that mean "slower than it could": nvmlClocksEventReasons in nvml.h."""
+"""NVML's clock event bits for a device that runs slower than it could: nvmlClocksEventReasons in nvml.h."""
 
 VIOLATIONS = {"power cap": 0, "heat": 1, "board limit": 3, "reliability": 5}
-"""NVML's counters of the time a device was throttled, by reason: nvmlPerfPolicyType_t in nvml.h.
+"""NVML's counters of throttled time, keyed by reason: nvmlPerfPolicyType_t in nvml.h.
 
-They are cumulative, so the difference of two readings misses nothing in between.
+They are cumulative, so the difference between two readings covers everything in between.
 """
 
 
@@ -134,7 +134,7 @@ def _state(library: Any, handle: Any) -> dict[str, Any]:
 def _violation(library: Any, handle: Any, policy: int) -> list[float] | None:
     """Return the seconds for which the device was throttled, and the counter's own clock in seconds; None if unknown.
 
-    nvml.h: `violationTime` is in nanoseconds, `referenceTime` in microseconds.
+    According to nvml.h, `violationTime` is in nanoseconds and `referenceTime` is in microseconds.
     """
     counter = _or_none(library.nvmlDeviceGetViolationStatus, handle, policy)
     return None if counter is None else [counter.violationTime / 1e9, counter.referenceTime / 1e6]
@@ -154,7 +154,7 @@ class Board:
 
 
 class CudaKind(DeviceKind):
-    """NVIDIA's GPUs. Each is leased by its name, and a run sees only its own."""
+    """NVIDIA GPUs. Each is leased by name, and only leased GPUs are visible to a run."""
 
     accelerator = "cuda"
     aliases = ("gpu", "rocm", "hip")
@@ -174,7 +174,7 @@ class CudaKind(DeviceKind):
         return visible_gpus(os.environ.get(CUDA_VARIABLE), boards())
 
     def inventory(self) -> tuple[Device, ...]:
-        """Return the visible devices by model and memory; none if torch is a CPU-only build."""
+        """Return the visible devices by model and memory; empty if torch is a CPU-only build."""
         return () if cpu_only_torch() else super().inventory()
 
     def visibility_variables(self, names: Sequence[str]) -> dict[str, str]:
@@ -182,7 +182,7 @@ class CudaKind(DeviceKind):
         return {CUDA_VARIABLE: ",".join(names)}
 
     def fingerprint(self) -> dict[str, str]:
-        """Return the models of the machine's boards as `device`, and the `driver`; empty if there are no boards."""
+        """Return the machine's board models as `device`, and the `driver`; empty if there are no boards."""
         models = sorted({board.whole.model for board in boards()})
         try:
             with nvml() as library:
@@ -192,10 +192,10 @@ class CudaKind(DeviceKind):
         return {"device": ", ".join(models), "driver": driver} if models else {}
 
     def unsupported_precision(self, precision: str) -> None:
-        """Return None: which formats a device supports depends on its model and is only found at run time."""
+        """Return None, because supported formats depend on the device's model and are only known at run time."""
 
     def unavailable_reason(self) -> str | None:
-        """Return why torch finds no device: its build, or a problem that nvidia-smi may identify."""
+        """Return why torch detects no device: its build, or a problem that nvidia-smi may identify."""
         import torch
 
         if torch.cuda.is_available():
@@ -219,7 +219,7 @@ def cpu_only_torch() -> bool:
 def visible_gpus(variable: str | None, machine: Sequence[Board]) -> tuple[Gpu, ...]:
     """Return the devices that CUDA_VISIBLE_DEVICES makes visible. As in CUDA, the first unknown name ends the list.
 
-    `variable` is its value, None if unset. Names are indices, or prefixes of UUIDs of boards and slices.
+    `variable` is its value, or None if unset. Names are indices or UUID prefixes of boards and slices.
     """
     if variable is None:
         gpus = [board.first for board in machine if board.first is not None]
@@ -250,7 +250,7 @@ def _named(name: str, machine: Sequence[Board]) -> Gpu | None:
 
 
 def boards() -> tuple[Board, ...]:
-    """Return the machine's boards in NVML's order, regardless of CUDA_VISIBLE_DEVICES; none without a driver."""
+    """Return the machine's boards in NVML's order, regardless of CUDA_VISIBLE_DEVICES; empty without a driver."""
     try:
         with nvml() as library:
             return tuple(_board(library, index) for index in range(_ask(library.nvmlDeviceGetCount)))

@@ -1,13 +1,15 @@
-"""Boards' peaks, memory, bandwidths and power from vendors' datasheets: `boards.csv`, with one row and source each.
+"""Boards' peaks, memory, bandwidths and power from vendors' datasheets, read from `boards.csv`.
+
+Each board has one row, with its source.
 
 * A peak is the dense matrix-product rate of a format at boost clock, in TFLOP/s, without sparsity. 16-bit and 8-bit
   products are accumulated in 32 bits, as in torch, so a GeForce has half of its advertised peak.
 * Bandwidths are in 1e9 bytes per second; links (NVLink, Infinity Fabric) and PCIe count both directions.
 * Memory is in GiB, some of which is reserved by the driver and error correction. Power is the board's limit in watts.
-* An empty field means that the vendor does not state the figure, or not for a name that identifies the board. Nothing
-  is guessed.
+* An empty field means that the vendor does not publish the figure, or only under a name that does not identify the
+  board. Nothing is guessed.
 
-Processors have no row, because their vendors do not publish such figures.
+Processors are not listed, because their vendors do not publish such figures.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from types import MappingProxyType
 from accelsweep.errors import InputError, nearest
 
 DATASHEET_FORMATS = ("float64", "float32", "tf32", "bfloat16", "float16", "float8", "int8")
-"""Number formats with a column of peaks."""
+"""Number formats with a column for peaks."""
 
 TABLE = Path(__file__).parent / "boards.csv"
 
@@ -39,8 +41,8 @@ class Datasheet:
 
     A board with several dies counts as several devices, each with its share of all figures.
 
-    `flops_per_second` maps formats to operations per second, omitting formats for which the vendor states no figure;
-    other unstated figures are None. `reported` holds the names that drivers report for the device.
+    `flops_per_second` maps formats to operations per second, omitting formats for which the vendor publishes no figure;
+    other unpublished figures are None. `reported` contains the names that drivers report for the device.
     """
 
     key: str
@@ -59,7 +61,7 @@ class Datasheet:
 
 @cache
 def datasheets() -> Mapping[str, Datasheet]:
-    """Return all boards by their keys, such as `h100-sxm` or `l4`."""
+    """Return all boards by key, such as `h100-sxm` or `l4`."""
     with TABLE.open(encoding="utf-8", newline="") as file:
         return MappingProxyType({row["key"]: _datasheet(row) for row in csv.DictReader(file)})
 
@@ -98,7 +100,7 @@ def datasheet(key: str) -> Datasheet:
 def datasheet_of(device_name: str) -> Datasheet | None:
     """Return the board that the driver reports as `device_name`, or None.
 
-    All words must match: similar models, boards with different clocks, and MIG slices have additional words.
+    All words must match, because additional words denote similar models, boards with different clocks, and MIG slices.
     """
     return _datasheets_by_words().get(_words(device_name))
 
@@ -113,7 +115,7 @@ def _words(device_name: str) -> frozenset[str]:
 
 
 def datasheet_flops_per_second(device_name: str, number_format: str) -> float | None:
-    """Return the dense peak, in one of `DATASHEET_FORMATS`, of the device that the driver reports; None if unknown."""
+    """Return the dense peak in one of `DATASHEET_FORMATS` for the device that the driver reports; None if unknown."""
     sheet = datasheet_of(device_name)
     return None if sheet is None else sheet.flops_per_second.get(number_format)
 
@@ -121,7 +123,7 @@ def datasheet_flops_per_second(device_name: str, number_format: str) -> float | 
 def matches_model(short: str, name: str) -> bool:
     """Return whether `short`, such as `a100`, denotes the device `name`, such as `NVIDIA A100-SXM4-80GB`.
 
-    Every word of `short` must be a word of `name` or several consecutive ones joined; case does not matter. `rtx4090`
+    Every word of `short` must equal a word of `name` or several consecutive words joined; case is ignored. `rtx4090`
     and `4090` match `NVIDIA GeForce RTX 4090`; `a10` does not match an A100.
     """
     words, wanted = (re.findall(r"[a-z0-9.]+", text.lower()) for text in (name, short))

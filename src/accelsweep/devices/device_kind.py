@@ -1,11 +1,11 @@
-"""A kind of device: its names, this machine's devices of that kind, and how torch drives them.
+"""A device kind: its names, this machine's devices of that kind, and how torch drives them.
 
-Each kind is a subclass of `DeviceKind` in its own file. The defaults suit a kind that is declared by a site instead of
-detected, and that has a torch module with the interface of `torch.cuda`: streams, events and a caching allocator.
-`torch.accelerator` provides the same for one kind per process, but requires an allocator, which a device written in
-Python does not have, so all calls go through `torch.get_device_module`.
+Each kind is a subclass of `DeviceKind` in its own file. The defaults suit a kind that is declared by a site rather than
+detected, and whose torch module has the interface of `torch.cuda`: streams, events and a caching allocator.
+`torch.accelerator` provides the same for one kind per process, but requires an allocator, which devices written in
+Python lack, so all calls go through `torch.get_device_module`.
 
-Torch is only imported inside functions, because planning and leasing use this module without it.
+Torch is only imported inside functions, because planning and leasing use this module without torch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class Device:
     """Devices of one model that a site offers on one node.
 
-    `count` is in cores for `cpu`, else in devices.
+    `count` is in cores for `cpu`, otherwise in devices.
     """
 
     accelerator: str
@@ -42,7 +42,7 @@ class Device:
     memory_bytes: int | None = None
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "coerce_numbers_to_str": True}
-    """Lets pydantic models have a field of this type; pydantic is not needed here."""
+    """Lets pydantic models declare fields of this type without importing pydantic in this module."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class TelemetryUnavailable(Exception):
 
 
 class Telemetry(Protocol):
-    """State and energy of a device, read from its driver outside of torch. `identity` is that of `Gpu`."""
+    """Reads a device's state and energy from its driver, without torch. `identity` is that of `Gpu`."""
 
     def state(self, identity: str) -> dict[str, Any]:
         """Return the values of `STATE_KEYS`, each None if unknown. Raises TelemetryUnavailable."""
@@ -97,7 +97,7 @@ STATE_KEYS = (
 )
 """The keys of a state. `throttles` are the driver's reasons for throttling the device at this moment.
 
-`held_back` holds, for each reason, the seconds it has lasted so far and the counter's own clock in seconds.
+`held_back` maps each reason to the seconds it has lasted so far and the counter's own clock in seconds.
 `foreign_processes` are the IDs of processes outside our process group that compute on the device.
 """
 
@@ -105,7 +105,7 @@ STATE_KEYS = (
 def foreign_processes(pids: Iterable[int] | None) -> list[int] | None:
     """Return the processes outside our process group; None if unknown.
 
-    In a container a driver reports the host's process IDs, which do not exist here.
+    In a container, a driver reports the host's process IDs, which do not exist inside the container.
     """
     pids = None if pids is None else list(pids)
     if pids is None or not all(map(pid_exists, pids)):
@@ -121,7 +121,7 @@ def _process_group(pid: int) -> int | None:
 
 
 class DeviceMemory(NamedTuple):
-    """In bytes: peaks of this process's allocator and usage of the whole device; `reasons` explain missing values."""
+    """Peaks of this process's allocator and usage of the whole device, in bytes; `reasons` explain missing values."""
 
     allocated: int | None
     reserved: int | None
@@ -158,7 +158,7 @@ class EventMarks:
         self._events.append(event)
 
     def reached(self) -> int:
-        """Return how many events the device has passed by now."""
+        """Return how many events the device has passed so far."""
         while self._reached < len(self._events) and self._events[self._reached].query():
             self._reached += 1
         return self._reached
@@ -174,7 +174,7 @@ class StreamDevice:
     asynchronous = True
 
     def __init__(self, module: Any, device: torch.device) -> None:
-        """`module` is torch's module for the kind."""
+        """`module` is the torch module for the kind."""
         self._module, self._device = module, device
 
     def synchronise(self) -> None:
@@ -188,7 +188,7 @@ class StreamDevice:
 
 
 class DeviceKind:
-    """One kind of device. Nothing is cached; devices that this process may not use are omitted."""
+    """Base class for a device kind. Nothing is cached; devices that this process may not use are omitted."""
 
     accelerator: str
     """The value of the config key `accelerator`, which is torch's device type."""
@@ -206,13 +206,13 @@ class DeviceKind:
     scheduled_as_gpu: bool = False
     """Whether clusters allocate it as a GPU."""
     auto_priority: int | None = None
-    """Position at which `accelerator: auto` tries this kind, lowest first; None if it never does."""
+    """The position at which `accelerator: auto` tries this kind, lowest first; None to never try it."""
     max_per_machine: int | None = None
     """The maximum number of these devices in a machine; None for no maximum."""
     environment_prefixes: tuple[str, ...] = ()
     """Prefixes of the environment variables that its driver reads. Their values are recorded."""
     telemetry: Telemetry | None = None
-    """Reads state and energy; None if the kind has no telemetry."""
+    """The reader of state and energy; None if the kind has no telemetry."""
 
     distributed_backend: str = "gloo"
     """The torch.distributed backend for its ranks."""
@@ -221,7 +221,7 @@ class DeviceKind:
     supports_tf32: bool = False
     """Whether float32 matrix products can be computed in TF32."""
     known_to_lightning: bool = False
-    """Whether Lightning has an accelerator of this name."""
+    """Whether Lightning provides an accelerator with this name."""
     profiler_activity_name: str | None = None
     """The member of torch's ProfilerActivity that records its kernels; None if there is no such member."""
 
@@ -256,11 +256,11 @@ class DeviceKind:
             return f"{precision} needs cuda: NVIDIA's Transformer Engine has no {self.accelerator} backend"
         return None
 
-    # How torch drives it. All except `is_initialised` may create a context on the device, so only ranks call them.
+    # How torch drives the kind. All except `is_initialised` may create a context on a device, so only ranks call them.
 
     @property
     def module(self) -> Any:
-        """Torch's module for this kind."""
+        """The torch module for this kind."""
         import torch
 
         return torch.get_device_module(self.accelerator)
@@ -274,7 +274,7 @@ class DeviceKind:
         return None if name is None else getattr(ProfilerActivity, name)
 
     def unavailable_reason(self) -> str | None:
-        """Return why torch finds no device of this kind here; None if it finds one."""
+        """Return why torch detects no device of this kind on this machine; None if it detects one."""
         return None if self.module.is_available() else f"finds no {self.accelerator.upper()} device here"
 
     def is_initialised(self) -> bool:
@@ -289,7 +289,7 @@ class DeviceKind:
         return torch.device(self.accelerator, local_rank)
 
     def timed_device(self, device: torch.device) -> TimedDevice:
-        """Return `device` as used by the measurement window."""
+        """Wrap `device` for use by the measurement window."""
         return StreamDevice(self.module, device)
 
     def model_name(self, device: torch.device) -> str:
@@ -297,7 +297,7 @@ class DeviceKind:
         return str(self.module.get_device_name(device))
 
     def telemetry_identity(self, device: torch.device) -> str | None:
-        """Return the identity under which `telemetry` finds the device; None if no driver is queried for it."""
+        """Return the identity by which `telemetry` finds the device; None if no driver is queried for it."""
         return str(self.module.get_device_properties(device).uuid)
 
     def allocated_bytes(self, device: torch.device) -> int | None:
@@ -316,7 +316,7 @@ class DeviceKind:
         self.module.empty_cache()
 
     def cap_memory(self, device: torch.device, headroom: float, configured: int | None, host: FreeMemory) -> MemoryCap:
-        """Cap this process's memory at what is currently free, less the share `headroom`.
+        """Cap this process's memory at what is currently free, minus the share `headroom`.
 
         `configured` is `measure.rank_memory_bytes`; `host` is the amount of host memory that a rank may use.
         """
@@ -330,9 +330,9 @@ class DeviceKind:
 
 
 def torch_is_built_for_rocm() -> bool:
-    """Return whether the installed torch was built for AMD's GPUs, by reading its `version.py` without importing it.
+    """Return whether the installed torch was built for AMD GPUs, by reading its `version.py` without importing it.
 
-    A build's version may lack the tag `+rocm`, as in AMD's container images.
+    The version itself may lack the tag `+rocm`, as in AMD's container images.
     """
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:

@@ -1,6 +1,6 @@
 """Detects by trial what a folder's file system supports: it may be FAT, SMB, NFS, 9p or a folder shared from a Mac.
 
-The mount table is not sufficient: support depends on the server and on mount options.
+The mount table is not sufficient, because support depends on the server and on mount options.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 class Capability(Enum):
-    """Capabilities that most file systems have and some lack; the value is the name shown to users."""
+    """Capabilities that some file systems lack; the value is the name shown to users."""
 
     hard_links = "hard links"
     symbolic_links = "symbolic links"
@@ -30,7 +30,7 @@ class Capability(Enum):
 def missing_capabilities(folder: Path, *capabilities: Capability) -> list[Capability]:
     """Return which of the `capabilities` (by default all) the file system of `folder` lacks.
 
-    Creates a hidden temporary folder there. Raises OSError if `folder` is not writable.
+    Creates a hidden temporary folder inside `folder`. Raises OSError if `folder` is not writable.
     """
     with tempfile.TemporaryDirectory(dir=folder, prefix=".disk.", ignore_cleanup_errors=True) as probe:
         file = Path(probe, "file")

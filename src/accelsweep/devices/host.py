@@ -1,6 +1,6 @@
-"""Memory, processors and processes of this host: read with psutil if it is installed, otherwise from Linux's /proc.
+"""Memory, processors and processes of this host, read with psutil if it is installed, otherwise from Linux's /proc.
 
-The worker runs in other people's environments, which need psutil only on systems other than Linux.
+The worker runs in other people's environments, which only require psutil on systems other than Linux.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Swap(NamedTuple):
 
 
 class ProcessorTimes(NamedTuple):
-    """Seconds for which the processors have been busy since the machine started: in total and by core number."""
+    """Seconds for which the processors have been busy since the machine started, in total and by core number."""
 
     busy: float
     by_core: dict[int, float]
@@ -114,7 +114,7 @@ def _busy(times: Any) -> float:
 
 
 def children() -> frozenset[int]:
-    """Return the process ids of all descendants of this process."""
+    """Return the process IDs of all descendants of this process."""
     if _psutil:
         return frozenset(child.pid for child in _psutil.Process().children(recursive=True))
     parents = {pid: int(stat[1]) for pid, stat in _process_stats()}
@@ -125,7 +125,7 @@ def children() -> frozenset[int]:
 
 
 def processor_seconds() -> float:
-    """Return the processor seconds of this process and its living descendants."""
+    """Return the processor seconds used by this process and its living descendants."""
     wanted = {os.getpid(), *children()}
     if not _psutil:
         tick = os.sysconf("SC_CLK_TCK")

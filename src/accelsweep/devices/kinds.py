@@ -1,7 +1,7 @@
-"""The kinds of device that a config can name, and queries across several kinds.
+"""The device kinds that a config can name, and queries across several kinds.
 
-Every module of this package that defines `KIND` adds a kind, and features may add others. `KIND` is None if the
-installed torch was built for another vendor's devices of the same name: both NVIDIA's and AMD's GPUs are `cuda`.
+Every module in this package that defines `KIND` adds a kind, and features may add others. `KIND` is None if the
+installed torch was built for another vendor's devices of the same name: NVIDIA and AMD GPUs are both called `cuda`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _discover() -> dict[str, DeviceKind]:
 
 
 KINDS = _discover()
-"""All kinds by accelerator, the processor first."""
+"""All kinds keyed by accelerator, the processor first."""
 
 if TYPE_CHECKING:
     Accelerator = str
@@ -56,25 +56,25 @@ def kind_of(accelerator: str) -> DeviceKind:
 
 
 def kind_or_unknown(accelerator: object) -> DeviceKind:
-    """Return the kind, or a kind with neutral nouns for any other value, as needed for a table of different kinds."""
+    """Return the kind, or a kind with neutral nouns for any other value, such as in a table of several kinds."""
     return KINDS.get(str(accelerator), _UNKNOWN_KIND)
 
 
 def accelerator_with_alias(alias: str) -> str | None:
-    """Return the accelerator that other tools call `alias`, or None: `gpu` is Lightning's name for `cuda`."""
+    """Return the accelerator that other tools call `alias`, or None. For example, Lightning calls `cuda` `gpu`."""
     return next((kind.accelerator for kind in KINDS.values() if alias in kind.aliases), None)
 
 
 def inventory() -> tuple[Device, ...]:
     """Return all devices of this machine that this process may use, the processor first.
 
-    Used for `site.probe: true` (the site `local`) only; every other site declares its inventory.
+    Only used if `site.probe` is true (the site `local`); every other site declares its inventory.
     """
     return tuple(device for kind in KINDS.values() for device in kind.inventory())
 
 
 def visibility_variables(accelerator: str, names: Sequence[str]) -> dict[str, str]:
-    """Return the environment variables that restrict a run to the devices `names` and hide all other kinds."""
+    """Return the environment variables that restrict a run to the devices in `names` and hide all other kinds."""
     variables: dict[str, str] = {}
     for kind in KINDS.values():
         variables |= kind.visibility_variables(names if kind.accelerator == accelerator else ())
@@ -87,7 +87,7 @@ def environment_prefixes() -> tuple[str, ...]:
 
 
 def hardware_fingerprint(accelerator: str | None) -> dict[str, str]:
-    """Return the fingerprint of the devices of this kind, or of all kinds for None."""
+    """Return the fingerprint of this kind's devices, or of all devices if `accelerator` is None."""
     kinds = KINDS.values() if accelerator is None else (kind_of(accelerator),)
     return {name: value for kind in kinds for name, value in kind.fingerprint().items()}
 
@@ -106,10 +106,10 @@ def telemetry_of(accelerator: str) -> Telemetry:
 
 
 def timed_device(device: torch.device) -> TimedDevice:
-    """Return `device` as used by the measurement window. Raises ValueError if its type is not a known kind."""
+    """Wrap `device` for use by the measurement window. Raises ValueError if its type is not a known kind."""
     return kind_of(device.type).timed_device(device)
 
 
 def device_name(device: torch.device) -> str:
-    """Return the model name of `device` reported by its driver; the processor's name for a CPU."""
+    """Return the model name of `device` as reported by its driver; for a CPU, the processor's name."""
     return kind_of(device.type).model_name(device)

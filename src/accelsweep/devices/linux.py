@@ -1,7 +1,7 @@
 """Linux interfaces: control groups, process death and orphan handling, OOM kills, resource limits, CPU affinity.
 
-macOS has few of them: a function without an equivalent does nothing or returns a neutral value, and its docstring
-states the consequence.
+macOS provides few of them. Functions without an equivalent do nothing or return a neutral value; their docstrings state
+the consequence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 # Control groups of this process, versions 1 and 2.
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
-"""Mount point of the hierarchies."""
+"""The mount point of the hierarchies."""
 
 CGROUP_MEMBERSHIP = Path("/proc/self/cgroup")
 """The file that lists the groups of this process."""
@@ -28,7 +28,7 @@ CGROUP_MEMBERSHIP = Path("/proc/self/cgroup")
 
 @dataclass(frozen=True)
 class ControlGroup:
-    """A control group of this process. `controllers` is empty in version 2."""
+    """A control group of this process. In version 2, `controllers` is empty."""
 
     controllers: tuple[str, ...]
     path: PurePosixPath
@@ -36,8 +36,8 @@ class ControlGroup:
     def folders(self, mount: Path) -> Iterator[Path]:
         """Yield the folder of the group, then those of its ancestors up to the `mount` of its hierarchy.
 
-        In a container the path may be the host's, in which case only the mount itself exists. A path with `..` is
-        outside the mount.
+        In a container, the path may be the host's, in which case only the mount itself exists. A path that contains
+        `..` is outside the mount.
         """
         inner = PurePosixPath("/") if ".." in self.path.parts else self.path
         for part in (inner, *inner.parents):
@@ -45,7 +45,7 @@ class ControlGroup:
 
 
 def control_groups() -> list[ControlGroup]:
-    """Return the groups of this process; an empty list if the system has no control groups."""
+    """Return the groups of this process; an empty list if the system does not support control groups."""
     try:
         rows = [line.split(":", 2) for line in CGROUP_MEMBERSHIP.read_text().splitlines()]
     except OSError:
@@ -90,10 +90,10 @@ _MEMORY_FILES = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-"""Limit, usage, and the part of the usage that Linux can reclaim: for version 2 and version 1."""
+"""For version 2, then version 1: the limit, the usage, and the part of the usage that Linux can reclaim."""
 
 _UNLIMITED = 2**60
-"""Version 1 expresses "no limit" as a number of this magnitude."""
+"""Version 1 represents "no limit" as a number of this magnitude."""
 
 
 def cgroup_memory_limit() -> int | None:
@@ -135,9 +135,9 @@ _OOM_SCORE_ADJ_MAX = 1000
 
 
 def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Send this process signal `number` when `parent`, which forked it, dies; exit now if it is already dead.
+    """Have signal `number` sent to this process when `parent`, which forked it, dies; exit now if it is already dead.
 
-    On systems other than Linux a run outlives a killed executor and holds its lease until it ends.
+    On systems other than Linux, a run outlives a killed executor and holds its lease until it ends.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
@@ -158,7 +158,7 @@ def volunteer_for_oom_kill() -> None:
 
 
 def handles_signal(pid: int, number: signal.Signals) -> bool | None:
-    """Return whether process `pid` has a handler for signal `number`; None if unknown."""
+    """Return whether process `pid` handles signal `number`; None if unknown."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("SigCgt:"):
@@ -169,8 +169,8 @@ def handles_signal(pid: int, number: signal.Signals) -> bool | None:
 def oom_kills() -> int:
     """Return the number of OOM kills on this host plus those in our innermost control group.
 
-    Only an increase is meaningful. Returns 0 if no counter can be read: a killed run is then recorded as `crashed` by
-    SIGKILL.
+    Only an increase is meaningful. Returns 0 if no counter can be read, in which case a killed run is recorded as
+    `crashed` by SIGKILL.
     """
     names = ("memory.events", "memory.oom_control")
     files = (folder / name for folder in cgroup_folders("memory") for name in names)
@@ -199,7 +199,7 @@ _MINIMUM_LIMITS = (
     (resource.RLIMIT_NOFILE, 256, 1, "the open files of a process to {}", "n"),
     (resource.RLIMIT_FSIZE, 64 * 2**20, 1024, "the size of a file to {} KiB", "f"),
 )
-"""Limit, minimum, unit of the shell's `ulimit`, description, option of `ulimit`.
+"""The limit, its minimum, the unit used by the shell's `ulimit`, a description, and the option of `ulimit`.
 
 Torch reserves several GiB of address space. V8, which renders the report's figures, reserves 64 GiB for each of its two
 heaps.

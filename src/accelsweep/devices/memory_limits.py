@@ -1,7 +1,7 @@
-"""How much more memory a rank may use on this host, which limit applies, and how to enforce and observe it.
+"""Determines how much more memory a rank may use on this host and which limit applies; enforces and observes it.
 
-The memory of the machine and of its control groups is shared by all ranks of the host. Address space and data segment
-(RLIMIT_AS, RLIMIT_DATA; `man setrlimit`) are limits of each process.
+The memory of the machine and of its control groups is shared by all ranks on the host. Address space and data segment
+(RLIMIT_AS, RLIMIT_DATA; `man setrlimit`) are limited per process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from accelsweep.devices.linux import cgroup_free_memory
 MemoryLimit = Literal[
     "device memory", "machine memory", "control group", "RLIMIT_AS", "RLIMIT_DATA", "measure.rank_memory_bytes"
 ]
-"""The limits that can end a search for the largest batch. All except the last, a config key, are detected."""
+"""The limits that can end a search for the largest batch.
+
+All are detected automatically except the last, which is a config key.
+"""
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -43,12 +46,12 @@ class FreeMemory(NamedTuple):
         return FreeMemory(configured, "measure.rank_memory_bytes")
 
     def without_headroom(self, headroom: float) -> int:
-        """Return the bytes that remain if the share `headroom` is kept free."""
+        """Return the bytes that remain after reserving the share `headroom`."""
         return int(self.bytes * (1 - headroom))
 
 
 def free_memory() -> FreeMemory:
-    """Return what all processes on this host may still use together, limited by the machine and the control group."""
+    """Return what all processes on this host may still use together, as limited by machine and control group."""
     machine, group = memory_available(), cgroup_free_memory()
     if group is not None and group < machine:
         return FreeMemory(group, "control group")
@@ -76,7 +79,7 @@ def _process_limits() -> Iterator[FreeMemory]:
 
 
 def process_bytes(field: str) -> int:
-    """Return a size of this process in bytes: `VmSize`, `VmData`, `VmRSS`, or the peak `VmHWM`. Linux only."""
+    """Return one of this process's sizes in bytes: `VmSize`, `VmData`, `VmRSS`, or the peak `VmHWM`. Linux only."""
     for line in _STATUS.read_text().splitlines():
         name, _, rest = line.partition(":")
         if name == field:
@@ -87,7 +90,7 @@ def process_bytes(field: str) -> int:
 def limit_data_growth(size: int) -> None:
     """Limit this process and its children to `size` more bytes of data each. Linux only.
 
-    RLIMIT_DATA counts private writable memory, touched or not. A tighter existing limit is kept.
+    RLIMIT_DATA counts private writable memory whether or not it has been touched. A tighter existing limit is kept.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     existing = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
@@ -97,8 +100,8 @@ def limit_data_growth(size: int) -> None:
 def return_freed_blocks() -> None:
     """Make glibc return every larger block to the operating system as soon as it is freed.
 
-    By default glibc adapts to keep blocks of up to 32 MiB (`man mallopt`, M_MMAP_THRESHOLD). Fragmentation, and
-    therefore the largest batch, would then differ from run to run.
+    By default, glibc adapts its threshold and keeps blocks of up to 32 MiB (`man mallopt`, M_MMAP_THRESHOLD).
+    Fragmentation, and therefore the largest batch, would then vary from run to run.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)

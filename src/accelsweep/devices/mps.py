@@ -1,4 +1,4 @@
-"""The GPU of an Apple-silicon Mac: one per machine, sharing the host's memory. Its allocator records no peak."""
+"""The GPU of an Apple-silicon Mac: one per machine, sharing the host's memory. Its allocator does not record peaks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class MpsDevice(StreamDevice):
 class MpsKind(DeviceKind):
     """Apple's GPU, which cannot be hidden and needs no name. macOS reports its state only to root.
 
-    In the fingerprint it is identified by the host's name.
+    In the fingerprint, the host's name identifies it.
     """
 
     accelerator = "mps"
@@ -35,7 +35,7 @@ class MpsKind(DeviceKind):
     known_to_lightning = True
 
     def inventory(self) -> tuple[Device, ...]:
-        """Return the GPU; no devices on other machines."""
+        """Return the GPU, or no devices on other machines."""
         if (platform.system(), platform.machine()) != ("Darwin", "arm64"):
             return ()
         return (Device("mps", _model(), 1, memory_bytes()),)
@@ -47,13 +47,13 @@ class MpsKind(DeviceKind):
         return super().unsupported_precision(precision)
 
     def unavailable_reason(self) -> str | None:
-        """Return why torch finds no GPU."""
+        """Return why torch detects no GPU."""
         import torch
 
         return None if torch.backends.mps.is_available() else "finds no Apple GPU here"
 
     def is_initialised(self) -> bool:
-        """Return False: nothing is forked on macOS."""
+        """Return False, because nothing is forked on macOS."""
         return False
 
     def select_device(self, local_rank: int) -> torch.device:
@@ -73,7 +73,7 @@ class MpsKind(DeviceKind):
         return _model()
 
     def telemetry_identity(self, device: torch.device) -> None:
-        """Return None: there is no telemetry."""
+        """Return None, because there is no telemetry."""
 
     def allocated_bytes(self, device: torch.device) -> int:
         """Return the bytes allocated by torch's allocator."""
@@ -101,4 +101,4 @@ KIND = MpsKind()
 
 
 def _model() -> str:
-    return f"{cpu_model()} GPU"  # the system has one name for the whole chip
+    return f"{cpu_model()} GPU"  # the system reports a single name for the whole chip

@@ -1,8 +1,8 @@
-"""AMD's GPUs, which a ROCm build of torch, and therefore every config, calls `cuda`.
+"""AMD GPUs, which ROCm builds of torch, and therefore all configs, call `cuda`.
 
-HIP_VISIBLE_DEVICES hides them: https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html. It takes indices and
-has precedence over CUDA_VISIBLE_DEVICES, which HIP reads as well. ROCR_VISIBLE_DEVICES is applied before both: indices
-count the devices that remain, and if it is set, no device is leased by name.
+HIP_VISIBLE_DEVICES hides them: https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html. It contains indices
+and takes precedence over CUDA_VISIBLE_DEVICES, which HIP reads as well. ROCR_VISIBLE_DEVICES is applied before both:
+indices then refer to the remaining devices, and no device is leased by name.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     import torch
 
 VISIBILITY_VARIABLES = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-"""In order of precedence."""
+"""The variables that restrict visible devices, in order of precedence."""
 
 VIOLATIONS = {"power cap": "acc_ppt_pwr", "heat": "acc_socket_thrm", "memory's heat": "acc_hbm_thrm"}
-"""Fields of amdsmi_violation_status_t: how many of `acc_counter` samples exceeded a limit. Only the ratio is used."""
+"""Fields of amdsmi_violation_status_t that count how many of `acc_counter` samples exceeded a limit. Only the ratio is
+used."""
 
 
 class AmdSmiUnavailable(TelemetryUnavailable):
@@ -72,7 +73,7 @@ def _fields(question: Callable[..., Any], *arguments: Any) -> Mapping[str, Any]:
 
 
 def _number(fields: Mapping[str, Any], *keys: str) -> float | None:
-    """Return the first value of these keys that is a number; unknown values are `N/A`."""
+    """Return the first numeric value among these keys; unknown values are reported as `N/A`."""
     return next((fields[key] for key in keys if isinstance(fields.get(key), int | float)), None)
 
 
@@ -90,7 +91,7 @@ class AmdSmiTelemetry:
             return _state(library, _handle_of(library, identity))
 
     def joules(self, identity: str) -> float:
-        """Return the energy from the accumulator, whose resolution is given in microjoules.
+        """Return the energy from the accumulator, whose resolution is reported in microjoules.
 
         Raises AmdSmiUnavailable.
         """
@@ -140,7 +141,7 @@ def _violation(violations: Mapping[str, Any], key: str) -> list[float] | None:
 
 
 class RocmKind(DeviceKind):
-    """AMD's GPUs. Each is leased by its index, and a run sees only the GPUs it has leased. `nccl` here means RCCL."""
+    """AMD GPUs. Each is leased by index, and only leased GPUs are visible to a run. Here, `nccl` means RCCL."""
 
     accelerator = "cuda"
     aliases = ("gpu", "rocm", "hip")
@@ -175,7 +176,7 @@ class RocmKind(DeviceKind):
         return dict.fromkeys(VISIBILITY_VARIABLES, ",".join(names))
 
     def fingerprint(self) -> dict[str, str]:
-        """Return the models of the machine's devices as `device`, and the `driver`; empty if there are no devices."""
+        """Return the machine's device models as `device`, and the `driver`; empty if there are no devices."""
         models = sorted({gpu.model for gpu in machine_gpus()})
         try:
             with amdsmi() as library:
@@ -186,13 +187,13 @@ class RocmKind(DeviceKind):
         return {"device": ", ".join(models), "driver": driver} if models else {}
 
     def unsupported_precision(self, precision: str) -> str | None:
-        """Return why AMD's GPUs do not support `precision`."""
+        """Return why AMD GPUs do not support `precision`."""
         if precision.startswith("transformer-engine"):
             return f"{precision} needs cuda: NVIDIA's Transformer Engine has no ROCm backend"
         return None
 
     def unavailable_reason(self) -> str | None:
-        """Return why torch finds no device."""
+        """Return why torch detects no device."""
         import torch
 
         if torch.cuda.is_available():
@@ -209,7 +210,7 @@ KIND = RocmKind() if torch_is_built_for_rocm() else None
 
 
 def machine_gpus() -> tuple[Gpu, ...]:
-    """Return the machine's devices in AMD SMI's order; none without a driver."""
+    """Return the machine's devices in AMD SMI's order; empty if there is no driver."""
     try:
         with amdsmi() as library:
             handles = _ask(library.amdsmi_get_processor_handles)

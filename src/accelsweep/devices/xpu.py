@@ -1,6 +1,6 @@
-"""Intel's discrete GPUs as listed by Linux, with the driver `i915` or `xe`. Untested on hardware (docs/devices.md).
+"""Intel's discrete GPUs as listed by Linux with the `i915` or `xe` driver. Untested on hardware (docs/devices.md).
 
-ZE_AFFINITY_MASK hides them. With ZE_ENABLE_PCI_ID_DEVICE_ORDER they are numbered by PCI address:
+ZE_AFFINITY_MASK hides them. If ZE_ENABLE_PCI_ID_DEVICE_ORDER is set, they are numbered by PCI address:
 https://oneapi-src.github.io/level-zero-spec/level-zero/latest/core/PROG.html#environment-variables
 """
 
@@ -33,11 +33,11 @@ MODELS = {
     "0x56a1": "Intel Arc A750",
     "0xe20b": "Intel Arc B580",
 }
-"""Models by PCI device ID, from pci.ids. Any other device is named after its ID."""
+"""Models keyed by PCI device ID, from pci.ids. Any other device is named after its ID."""
 
 
 class XpuKind(DeviceKind):
-    """Intel's GPUs. Each is leased by its index, and a run sees only the GPUs it has leased. There is no telemetry."""
+    """Intel GPUs. Each is leased by index, and only leased GPUs are visible to a run. There is no telemetry."""
 
     accelerator = "xpu"
     unit, units, site_units = "Intel GPU", "Intel GPUs", "XPU devices"
@@ -57,16 +57,16 @@ class XpuKind(DeviceKind):
         return tuple(gpu for gpu in machine if gpu.name in names)
 
     def visibility_variables(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the environment variables that restrict a process to these devices; none without Intel GPUs."""
+        """Return the environment variables that restrict a process to these devices; empty without Intel GPUs."""
         return {AFFINITY_VARIABLE: ",".join(names), ORDER_VARIABLE: "1"} if names or machine_gpus() else {}
 
     def fingerprint(self) -> dict[str, str]:
-        """Return the models of all devices in the machine as `intel_device`; empty if there are no devices."""
+        """Return the machine's device models as `intel_device`; empty if there are no devices."""
         models = sorted({gpu.model for gpu in machine_gpus()})
         return {"intel_device": ", ".join(models)} if models else {}
 
     def unavailable_reason(self) -> str | None:
-        """Return why torch finds no device: its build, or a problem that xpu-smi may identify."""
+        """Return why torch detects no device: its build, or a problem that xpu-smi may identify."""
         import torch
 
         if torch.xpu.is_available():
@@ -76,7 +76,7 @@ class XpuKind(DeviceKind):
         return f"finds no Intel GPU here: {reason}"
 
     def telemetry_identity(self, device: torch.device) -> None:
-        """Return None: there is no telemetry."""
+        """Return None, because there is no telemetry."""
 
 
 KIND = XpuKind()
@@ -99,7 +99,7 @@ def _model(card: Path) -> str:
 
 
 def _memory(card: Path) -> int | None:
-    """Return the memory in bytes; None for an integrated GPU. i915 has one file, xe one per tile."""
+    """Return the memory in bytes; None for an integrated GPU. i915 provides one file, and xe provides one per tile."""
     files = [card / "lmem_total_bytes", *card.glob("device/tile*/physical_vram_size_bytes")]
     return sum(int(text, 0) for file in files if (text := _text(file))) or None
 

@@ -1,7 +1,7 @@
-"""Finds the number of samples in a batch from its structure, to count the samples processed, not those requested.
+"""Infers the number of samples from a batch's structure, to count the samples processed rather than those requested.
 
 A batch may consist of columns (inputs, targets), which share their first dimension, or be a list of samples. If both
-are possible, its loader must state the batch size.
+are possible, its loader must declare the batch size.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Path = tuple[Any, ...]
 
 
 def possible_sizes(batch: Any, lone: bool = False) -> dict[int, tuple[Path, ...]]:
-    """Return each number of samples that `batch` may hold, with the paths to the parts that have this length.
+    """Return each number of samples that `batch` may contain, with the paths to the parts of that length.
 
-    A tensor (samples, ...) has the length of its first dimension, and columns have the length they share. A list of
-    similar parts may also be a list of samples; if `lone` is set, so may a list with one part. Returns an empty result
-    if no part has a length, or if columns differ in length.
+    The length of a tensor (samples, ...) is that of its first dimension, and columns count by the length they share. A
+    list of similar parts may also be a list of samples; if `lone` is set, so may a list with one part. Returns an empty
+    result if no part has a length, or if columns differ in length.
     """
     shape = _shape(batch)
     if shape is not None:
@@ -35,7 +35,7 @@ def possible_sizes(batch: Any, lone: bool = False) -> dict[int, tuple[Path, ...]
     sizes = {count: tuple((key, *path) for path in first[count]) for count in common}
     is_list = _is_plain(batch) and len({_kind(part) for part in columns.values()}) == 1
     if is_list and (len(columns) > 1 or lone):
-        # unless the parts are tensors, a part that happens to be as long as the list is only a sample's dimension
+        # unless the parts are tensors, a part that happens to be as long as the list is just a dimension of a sample
         are_tensors = all(_shape(part) is not None for part in columns.values())
         sizes[len(columns)] = ((), *(sizes.get(len(columns), ()) if are_tensors else ()))
     return sizes
@@ -50,14 +50,15 @@ def lengths(batch: Any) -> Iterator[tuple[Path, int]]:
 
 
 def length_at(batch: Any, path: Path) -> int:
-    """Return the length of the part at `path`. Raises LookupError as `lengths_at` does."""
+    """Return the length of the part at `path`. Raises LookupError like `lengths_at`."""
     return lengths_at(batch, path)[0]
 
 
 def lengths_at(batch: Any, path: Path) -> tuple[int, ...]:
     """Return the shape of the tensor at `path`, or the length of the list there.
 
-    For a tensor of samples with different sizes it is only their number. Raises LookupError if there is no such part.
+    For a tensor of samples with different sizes, only their number is returned. Raises LookupError if there is no such
+    part.
     """
     for key in path:
         columns = _columns(batch)
@@ -72,7 +73,7 @@ def lengths_at(batch: Any, path: Path) -> tuple[int, ...]:
 
 
 def declared_batch_size(loader: Any) -> int | None:
-    """Return the batch size stated by a loader, its batch sampler or its dataset, or None."""
+    """Return the batch size declared by a loader, its batch sampler or its dataset, or None."""
     sources = (loader, getattr(loader, "batch_sampler", None), getattr(loader, "dataset", None))
     sizes = (getattr(source, "batch_size", None) for source in sources)
     return next((size for size in sizes if isinstance(size, int) and not isinstance(size, bool)), None)
@@ -96,7 +97,7 @@ def sizes_in_a_pass(loader: Any, size: int) -> set[int] | None:
 
 
 def _columns(batch: Any) -> dict[Any, Any]:
-    """Return the parts of a mapping, dataclass, tuple or list by key, name or index; empty for anything else."""
+    """Return the parts of a mapping, dataclass, tuple or list keyed by key, name or index; empty for anything else."""
     if isinstance(batch, Mapping):
         return dict(batch)
     if is_packed(batch):
@@ -138,7 +139,7 @@ def _is_plain(batch: Any) -> bool:
 
 
 def _kind(part: Any) -> tuple[Any, ...]:
-    """Return the properties common to a dataset's samples: type, dtype, number of dimensions, keys, kinds of parts."""
+    """Return the properties that a dataset's samples share: type, dtype, number of dimensions, keys, kinds of parts."""
     shape = _shape(part)
     if shape is not None:
         return (type(part), str(getattr(part, "dtype", None)), len(shape))

@@ -1,13 +1,13 @@
-"""The probe pass: how a step's time is spent. It trains separately after the window, so that it cannot disturb it.
+"""The probe pass, which measures how a step's time is spent. It trains after the window, so as not to disturb it.
 
-A loop reports when it enters and leaves a phase. Each time, a mark is queued on the device (on a CPU the clock is
+A loop reports when it enters and leaves a phase. Each time, a mark is queued on the device (on a CPU, the clock is
 read), so that the intervals between marks cover the entire time. An interval belongs to the innermost open phase, or to
 `overhead`. On an asynchronous device the marks follow the device's own timeline, so that waiting for data only counts
 while the device is idle.
 
-The exchange of gradients overlaps with the backward pass, so its cost cannot be timed directly. Instead, the second
-half of the pass trains without the exchange (`DistributedDataParallel.no_sync`). The time saved counts as
-communication, including the wait for the slowest rank.
+Gradient exchange overlaps with the backward pass, so its cost cannot be timed directly. Instead, the second half of the
+pass trains without the exchange (`DistributedDataParallel.no_sync`). The time saved counts as communication, including
+the wait for the slowest rank.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from accelsweep.metrics import Metric
 from accelsweep.results import PARTS, Breakdown, bottleneck
 
 SETTLING_STEPS = 3
-"""The number of uncounted steps before each half, for first calls and allocations."""
+"""The number of uncounted steps before each half, so that first calls and allocations are excluded."""
 
 MIN_PROBED_STEPS = 3
 """The minimum number of steps, even if they take longer than `measure.min_seconds`."""
@@ -34,7 +34,7 @@ UNSEEN_REASONS = {
     "backward": "no backward pass of torch.autograd was detected in these steps: any time it took is in forward_share",
     "optimizer": "no optimiser of torch.optim stepped in these steps: any other one's time is in the other shares",
 }
-"""Parts of every training step that may go undetected, and the reason why they then have no share."""
+"""Parts of every training step that may go undetected -> the reason given for the missing share."""
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ T = TypeVar("T")
 class PassHalf:
     """Seconds per step by phase, and the share of steps after which the device still lagged behind the host.
 
-    `stalls` and `total_seconds` cover all steps together.
+    `stalls` and `total_seconds` are totals over all steps.
     """
 
     seconds: dict[str, float]
@@ -138,7 +138,7 @@ class PhaseTimer:
         step_seconds = [sum(intervals[begin:end]) for begin, end in pairwise([0, *self._step_ends])]
         stalls = self._cpu.summarise(find_stalls(step_seconds, sum(step_seconds)))
         self._marks = None
-        later = self._behind[1:]  # at the end of the first step there is no previous step to lag behind with
+        later = self._behind[1:]  # after the first step, there is no previous step that could be unfinished
         behind = sum(later) / len(later) if later and self._device.asynchronous else None
         return PassHalf(seconds, behind, stalls, sum(step_seconds))
 
@@ -175,7 +175,7 @@ class ProbePass:
 
 
 def probe_steps(requested: int, seconds: float, step_seconds: float, multiple_of: int) -> int:
-    """Return the number of steps in a pass: at most `requested`, fitting into `seconds`, and whole optimiser steps."""
+    """Return the number of steps in a pass: at most `requested`, within `seconds`, and in whole optimiser steps."""
     fitting = max(MIN_PROBED_STEPS, int(seconds / step_seconds))
     return -(-min(requested, fitting) // multiple_of) * multiple_of
 
@@ -192,7 +192,7 @@ def seconds_by_part(halves: list[PassHalf]) -> dict[str, float]:
 
 
 def idle_reason(ranks: list[list[PassHalf]]) -> str | None:
-    """Return why a pass is withheld: a stall in which all processes were idle. None if there was no such stall."""
+    """Return why a pass is withheld (a stall in which all processes were idle), or None if it is not."""
     for halves in zip(*ranks, strict=True):
         if all_idle([half.stalls for half in halves]):
             seconds = max(half.stalls.seconds for half in halves)
@@ -230,7 +230,7 @@ def breakdown_of(ranks: list[list[PassHalf]], steps: int) -> Breakdown:
 def breakdown_metrics(breakdown: Breakdown | str) -> dict[str, Metric]:
     """Return `PART_share` for every part, and `device_behind_share`.
 
-    Text instead of a breakdown is the reason why it is missing.
+    If there is no breakdown, pass the reason as text instead.
     """
     scope = "probe pass, mean of all ranks"
     if isinstance(breakdown, str):
@@ -258,7 +258,7 @@ SHARES = (*_NAMES.values(), "device_behind_share")
 
 @contextmanager
 def time_manual_optimization(timer: PhaseTimer) -> Iterator[None]:
-    """Time backward passes and optimiser steps inside a forward phase (manual optimisation).
+    """Time backward passes and optimiser steps that run inside a forward phase (manual optimisation).
 
     A closure called by an optimiser counts as forward again, as does the rest of `training_step`.
     """

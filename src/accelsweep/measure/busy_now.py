@@ -1,4 +1,4 @@
-"""Finds other load on this machine before anything is measured. Runs check for it again themselves."""
+"""Detects other load on this machine before anything is measured. Runs repeat this check themselves."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ SAMPLE_SECONDS = 0.5
 _MAX_NAMES = 3
 
 _MIN_CORES = 0.05
-"""Processes that use less than this share of a core are not listed."""
+"""Processes using less than this share of a core are not listed."""
 
 
 def busy_now(seconds: float = SAMPLE_SECONDS) -> list[str]:
-    """Sample for `seconds`; return one sentence for the CPU and for each GPU if other processes keep it busy."""
+    """Sample for `seconds`; return one sentence each for the CPU and every GPU that other processes keep busy."""
     return [*_processor(seconds), *_gpus()]
 
 

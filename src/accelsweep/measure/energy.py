@@ -1,10 +1,10 @@
-"""Energy over the window, from hardware counters only: no power model.
+"""Energy over the window, read only from hardware counters, without a power model.
 
-NVML's total-energy counter covers a GPU's whole board, in millijoules. It is updated about every 100 ms, so windows
+NVML's total-energy counter covers a GPU's entire board, in millijoules. It is updated about every 100 ms, so windows
 should last several seconds. RAPL's counters (`/sys/class/powercap`,
 https://docs.kernel.org/power/powercap/powercap.html) cover a CPU package, in microjoules, and wrap around at
-`max_energy_range_uj`. The two scopes are separate metrics and never added together. The zone `psys` covers the whole
-platform, packages included, and is ignored.
+`max_energy_range_uj`. The two scopes are separate metrics and are never added together. The zone `psys` covers the
+whole platform, including the packages, and is ignored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PACKAGE = "CPU packages of all nodes"
 POWERCAP = Path("/sys/class/powercap")
 
 SHORTEST_SECONDS = 1.0
-"""Ten updates of NVML's counter: in a shorter window its resolution alone causes an error of more than 10 %."""
+"""Ten updates of NVML's counter: in a shorter window, its resolution alone causes an error of more than 10 %."""
 
 
 class GpuEnergy:
@@ -93,7 +93,7 @@ class PackageEnergy:
 
 
 def _is_package(zone: Path) -> bool:
-    """Return whether a zone is a CPU package: not a subzone (with a second colon), and not the platform (`psys`)."""
+    """Return whether a zone is a CPU package rather than a subzone (with a second colon) or the platform (`psys`)."""
     if zone.name.count(":") != 1:
         return False
     try:
@@ -103,7 +103,7 @@ def _is_package(zone: Path) -> bool:
 
 
 def total_joules(readings: list[tuple[float | None, str | None]], scope: str) -> Metric:
-    """Return the total of all ranks, or the first reason why a rank has no value."""
+    """Return the total over all ranks, or the first rank's reason for a missing value."""
     reasons = [reason for joules, reason in readings if joules is None]
     if not readings or reasons:
         reason = reasons[0] if reasons else "unavailable: no counter was read"
@@ -115,8 +115,8 @@ def total_joules(readings: list[tuple[float | None, str | None]], scope: str) ->
 def energy_metrics(accelerator: str, ranks: list[dict[str, Any]], window_seconds: float) -> dict[str, Metric]:
     """Return `energy_joules` for the accelerator itself and `host_energy_joules` for the CPU packages.
 
-    Each rank's dictionary may hold `gpu` (ranks on a device with telemetry) and `package` (one rank per host), both as
-    `[joules, reason]`. A GPU's energy is withheld for a window shorter than `SHORTEST_SECONDS`.
+    Each rank's dictionary may contain `gpu` (ranks on a device with telemetry) and `package` (one rank per host), both
+    as `[joules, reason]`. GPU energy is withheld for windows shorter than `SHORTEST_SECONDS`.
     """
     if window_seconds < SHORTEST_SECONDS:
         reason = f"withheld: the counter moves every 0.1 s and the window lasted {window_seconds:.2f} s"
@@ -136,7 +136,7 @@ class EnergyMeter:
     """Measures the energy of this machine's devices inside a `with` block; `result` is in joules."""
 
     def __init__(self, accelerator: str, boards: Sequence[str], clock: Clock = monotonic) -> None:
-        """`boards` are device names in the driver's telemetry; for a CPU it is empty, and the CPU packages are read."""
+        """`boards` are device names in the driver's telemetry. Leave it empty for a CPU to read the CPU packages."""
         self._accelerator, self._clock, self._began = accelerator, clock, 0.0
         self._boards = [GpuEnergy(board, accelerator) for board in boards]
         self._package = PackageEnergy()

@@ -1,11 +1,11 @@
 """Counts a step's operations, measures the device's fastest matrix product, and relates the two (MFU).
 
-Operations are counted on the meta device, where nothing is computed. Operations with a formula in torch (matrix
-products, convolutions, attention) are counted, forward and backward; element-wise operations are not. A multiplication
-and an addition count as two operations. On the meta device `nn.LSTM` and similar layers consist of matrix products,
-while on a CPU such a layer would be one operation without a formula. Attention counts as two products, and
-recomputation for activation checkpointing is excluded: these are the model's operations, not the hardware's (A.
-Chowdhery et al., "PaLM", 2022, appendix B).
+Operations are counted on the meta device, where nothing is computed. Operations for which torch defines a formula
+(matrix products, convolutions, attention) are counted, forward and backward; element-wise operations are not. A
+multiplication and an addition count as two operations. On the meta device, `nn.LSTM` and similar layers decompose into
+matrix products, while on a CPU such a layer would be a single operation without a formula. Attention counts as two
+products, and recomputation for activation checkpointing is excluded: these are the model's operations, not the
+hardware's (A. Chowdhery et al., "PaLM", 2022, appendix B).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class NotCounted(Exception):
 def training_flops(step: Callable[[], Any]) -> int:
     """Return the operations in `step()`, which returns a loss on the meta device, and in its backward pass.
 
-    Raises NotCounted if there is no loss, or if the loss has no gradient, and any error from `step` itself.
+    Raises NotCounted if there is no loss or it has no gradient. Errors from `step` propagate.
     """
     counter = _FlopsCounter()
     with uncompiled(), counter:
@@ -102,10 +102,10 @@ def uncompiled() -> AbstractContextManager[Any]:
 MIN_SIZE, MAX_SIZE = 256, 8192
 
 TRIES = 4
-"""The number of products per size: the first is cold, and any may be slowed down by other processes."""
+"""The number of products per size. The first one is cold, and any of them may be slowed down by other processes."""
 
 BUDGET_SECONDS = 0.25
-"""No product starts after this time, and no size whose first product would end after it."""
+"""No product starts after this time, and a size is skipped if its first product would end after it."""
 
 CEILING_DTYPES = {
     "32": torch.float32,
@@ -113,7 +113,7 @@ CEILING_DTYPES = {
     "bf16": torch.bfloat16,
     "16": torch.float16,
 }
-"""The part of Lightning's precision before the dash -> dtype of the products."""
+"""The part of Lightning's precision before the dash -> the dtype of the products."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def number_format(precision: str, device_type: str) -> str | None:
 def matmul_ceiling(
     product: Callable[[int], Callable[[], object]], device: TimedDevice, clock: Clock = monotonic
 ) -> Ceiling:
-    """Return the highest rate over increasing sizes; `product(size)` returns a function that multiplies once."""
+    """Return the highest rate over increasing sizes; `product(size)` returns a function that performs one product."""
     began = clock()
     size, ceiling = MIN_SIZE, Ceiling(0.0, MIN_SIZE)
     while True:
@@ -162,7 +162,7 @@ def _seconds(multiply: Callable[[], object], device: TimedDevice, clock: Clock) 
 
 
 def torch_format(format_name: str) -> torch.dtype:
-    """Return the torch dtype for a format from `number_format`; tf32 is a way to multiply float32."""
+    """Return the torch dtype for a format from `number_format`; tf32 multiplies float32 values."""
     dtype: torch.dtype = torch.float32 if format_name == "tf32" else getattr(torch, format_name)
     return dtype
 
@@ -182,7 +182,7 @@ def torch_matmul(device: torch.device, format_name: str) -> Callable[[int], Call
 def cached_ceiling(path: Path | None, key: str, measure: Callable[[], Ceiling]) -> Ceiling:
     """Return the ceiling cached in the file `path` under `key`, or measure and cache it.
 
-    A damaged file is replaced. A block's runs are executed one after another, so there is only one writer.
+    A damaged file is replaced. There is only one writer, because a block's runs are executed one after another.
     """
     cache: dict[str, dict[str, float]] = {}
     if path is not None and path.exists():
@@ -202,7 +202,7 @@ def cached_ceiling(path: Path | None, key: str, measure: Callable[[], Ceiling]) 
 _NO_WORK = frozenset(
     {"_unsafe_view", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "lift_fresh"}
 )
-"""Operations that write nothing, although torch does not tag them as views."""
+"""Operations that write no elements although torch does not tag them as views."""
 
 _COUNTED_BY_ELEMENTS = frozenset(
     """
@@ -221,7 +221,7 @@ _COUNTED_BY_ELEMENTS = frozenset(
     native_channel_shuffle unfold _pdist_forward _cdist_forward rms_norm _fused_rms_norm grid_sampler_2d
     """.split()  # noqa: SIM905  a list would take a page
 )
-"""Operations whose cost is the number of elements they write, in addition to those that torch tags as pointwise."""
+"""Operations that cost as much as the elements they write, in addition to those that torch tags as pointwise."""
 
 
 def forward_traits(step: Callable[[], Any], model: torch.nn.Module, samples: int) -> Traits:
@@ -310,7 +310,7 @@ def utilisation_metrics(
 ) -> dict[str, Metric]:
     """Return model FLOPs, the measured ceiling, and MFU relative to the ceiling and to the vendor's datasheet.
 
-    Text instead of `flops_per_sample` or `ceiling` is the reason why it is missing. `what` describes the work counted
+    If `flops_per_sample` or `ceiling` is unknown, pass the reason as text instead. `what` describes the work counted
     per sample.
     """
     datasheet = None if format_name is None else datasheet_flops_per_second(device_names[0], format_name)

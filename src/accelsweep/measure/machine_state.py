@@ -38,7 +38,7 @@ def device_state(identity: str, accelerator: str) -> dict[str, Any]:
 
 
 class DeviceWatch:
-    """A device's state when the window opens and closes: under load, unlike before and after the run.
+    """A device's state when the window opens and closes, which is under load, unlike before and after the run.
 
     The driver is only queried outside the timed steps, because a polling thread would compete with the loop for the
     interpreter. The driver's own counters (`held_back`) cover the time in between.
@@ -106,7 +106,7 @@ _PREFIXES = (
     *(name for scheduler in registry.schedulers() for name in scheduler.variables),
     *environment_prefixes(),
 )
-"""Prefixes of environment variables that can affect a measurement. Others are not recorded: they may hold secrets.
+"""Prefixes of environment variables that can affect a measurement. Others may contain secrets and are not recorded.
 
 Matching variables whose name suggests a secret, such as TORCH_HUB_TOKEN, are not recorded either.
 """
@@ -115,7 +115,7 @@ Matching variables whose name suggests a secret, such as TORCH_HUB_TOKEN, are no
 def governor(cpus: Path = Path("/sys/devices/system/cpu")) -> str | None:
     """Return the frequency governor of the cores available to us (`performance`, ...), or None.
 
-    Different governors are joined by commas. `cpus` is the kernel's directory of cores.
+    If cores use different governors, they are joined by commas. `cpus` is the kernel's directory of cores.
     """
     names = set()
     for core in allowed_cores():
@@ -127,7 +127,7 @@ def governor(cpus: Path = Path("/sys/devices/system/cpu")) -> str | None:
 class CpuUse:
     """CPU seconds between `start` and `stop` for this rank (with its loader workers) and all processes on its cores.
 
-    Its cores are those on which it may run: load on a shared machine's other cores takes no CPU time from it. Swap,
+    Its cores are those it may run on, because load on a shared machine's other cores takes no CPU time from it. Swap,
     page faults and the time for which the machine slept are also read.
     """
 
@@ -166,7 +166,7 @@ class CpuUse:
 def busy_seconds(times: ProcessorTimes, allowed: set[int]) -> float:
     """Return the busy seconds of the `allowed` cores, or of all cores if `times` lacks some of them.
 
-    Containers may renumber the cores they show; in that case all cores shown are ours.
+    Containers may renumber the cores that they list; in that case all listed cores are ours.
     """
     if allowed < times.by_core.keys():
         return sum(times.by_core[core] for core in allowed)
@@ -176,8 +176,8 @@ def busy_seconds(times: ProcessorTimes, allowed: set[int]) -> float:
 def foreign_cores(readings: list[dict[str, Any]]) -> float | None:
     """Return the average number of cores that other processes kept busy during the window; None if unknown.
 
-    `readings` are those of all ranks on one host. The number is unknown if the counters of our cores show less than our
-    own usage, as in some containers.
+    `readings` are those of all ranks on one host. The number is unknown if our cores' counters report less than our own
+    usage, as in some containers.
     """
     if not readings or any(not reading for reading in readings):
         return None
@@ -198,9 +198,9 @@ def fingerprint(
 ) -> Fingerprint:
     """Return this machine's fingerprint for runs on `accelerator`; needs neither torch nor CUDA.
 
-    For `cpu` the machine's GPUs are omitted, so that a node counts as the same hardware with and without an allocated
-    GPU; None includes all devices. `sources` are the digests of the user's packages. `software` holds the package
-    versions of the environment that runs use, if different from this environment.
+    For `cpu`, the machine's GPUs are omitted, so that a node counts as the same hardware with and without an allocated
+    GPU; None includes all devices. `sources` are the digests of the user's packages. `software` contains the package
+    versions of the environment that runs use, if it is not this one.
     """
     versions = {package: (software or {}).get(package) or metadata.version(package) for package in PACKAGES}
     split = {package: version.partition("+") for package, version in versions.items()}

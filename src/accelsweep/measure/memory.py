@@ -1,8 +1,8 @@
-"""A run's memory in four numbers, in bytes, and the detection of memory that grows with every step.
+"""Measures a run's memory as four numbers, in bytes, and detects memory that grows with every step.
 
 Two are peaks of torch's allocator: memory allocated and memory reserved. The third is the whole device's memory usage,
 including other processes and the driver's context. The fourth is the ranks' proportional set size (PSS) on the host,
-without loader workers, when the window closes; it is not a peak. PSS counts pages shared with a forked parent
+excluding loader workers, when the window closes; it is not a peak. PSS counts pages shared with a forked parent
 proportionally, while `ru_maxrss` would start at the parent's value.
 """
 
@@ -20,7 +20,7 @@ from accelsweep.significant_digits import count_of
 
 @dataclass(frozen=True)
 class RankMemory:
-    """One rank's memory; a missing number is None, with its reason in `reasons`."""
+    """One rank's memory; a missing number is None, and `reasons` states why."""
 
     allocated: int | None
     reserved: int | None
@@ -88,10 +88,10 @@ def shard_metric(ranks: list[int]) -> dict[str, Metric]:
 
 
 WINDOW_PARTS = 6
-"""Parts of the window between which memory is sampled. A window with fewer optimiser steps is not judged."""
+"""The number of parts of the window between which memory is sampled. A window with fewer optimiser steps is skipped."""
 
 MIN_RELATIVE_RATE = 0.5
-"""Memory must grow in each part at this share of the average rate or faster."""
+"""To count as growing, memory must grow in each part at no less than this share of the average rate."""
 
 MIN_BYTES = 16 * 2**20
 
@@ -99,7 +99,7 @@ MIN_GROWTH_SHARE = 0.01
 """The minimum growth, in bytes and as a share of the memory when the window opened."""
 
 OWN_BYTES_PER_STEP = 4096
-"""Growth per step that may be caused by us: each step's times, losses and device events."""
+"""Growth per step that our own bookkeeping may cause: each step's times, losses and device events."""
 
 MemorySample = tuple[int, int]
 """The number of steps since the window opened, and the bytes."""
@@ -117,7 +117,7 @@ def part_ends(steps: int, multiple_of: int) -> list[int]:
 
 
 def growth(samples: Sequence[MemorySample]) -> int | None:
-    """Return the bytes by which memory grew from first to last sample; None if not throughout, or by too little."""
+    """Return the bytes by which memory grew from first to last sample; None if growth was too small or not steady."""
     if len(samples) <= WINDOW_PARTS:
         return None
     (begin, before), (end, after) = samples[0], samples[-1]
@@ -151,7 +151,7 @@ def memory_readers(device: Any) -> dict[str, Callable[[], int]]:
     """Return functions that read the private memory of a rank on `device`, a torch.device.
 
     On the host, file pages and shared memory grow as data is read, so they are excluded if the system reports them
-    (Linux). On the device, private memory is that allocated by torch, which can be read without waiting for the device.
+    (Linux). On the device, private memory is what torch has allocated, which can be read without a synchronisation.
     """
     from accelsweep.devices.kinds import kind_of
 

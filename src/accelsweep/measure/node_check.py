@@ -1,8 +1,8 @@
 """Checks a compute node from within a job: `python -m accelsweep.measure.node_check [--gpu]`.
 
-The login node reveals little about the nodes on which runs will execute: the installed packages, the devices that torch
-can use, and the folders that can be written. `--gpu` means that the job has a GPU, which torch must find. The last line
-printed is JSON.
+The login node reveals little about the nodes on which runs will execute: which packages are installed, which devices
+torch can use, and which folders are writable. `--gpu` means that the job has a GPU, which torch must detect. The last
+line printed is JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Finding = dict[str, Any]
 
 
 def findings(*, holds_gpu: bool = False) -> Iterator[Finding]:
-    """Yield checks of this node as arguments for `CheckResult`; `holds_gpu` is whether the job has a GPU."""
+    """Yield checks of this node as arguments for `CheckResult`; set `holds_gpu` if the job has a GPU."""
     node = socket.gethostname()
     yield _finding(True, f"Python on {node}", f"{sys.version.split()[0]}, accelsweep {__version__}")
     yield _torch(node, holds_gpu=holds_gpu)

@@ -1,6 +1,6 @@
-"""Doubts that a run raises about itself, with their thresholds and remedies.
+"""Doubts that a run raises about its own measurement, with their thresholds and remedies.
 
-A doubt that is always raised is worthless: an idle, healthy machine stays below the thresholds.
+The thresholds are set so that an idle, healthy machine raises no doubts: a doubt that is always raised is worthless.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ CRITICAL_T = 5.0
 """Exceeded by chance in fewer than one in a thousand steady windows (simulated in the tests with 30 normal bins)."""
 
 MIN_SHIFT = 0.05
-"""The smallest relative change in level that raises a doubt."""
+"""The smallest relative level shift that raises a doubt."""
 
 
 @dataclass(frozen=True)
 class LevelShift:
-    """A change in step time, in seconds, at a share of the window."""
+    """A lasting change in step time, in seconds, and its position as a share of the window."""
 
     at: float
     before_seconds: float
@@ -40,9 +40,9 @@ class LevelShift:
 
 
 def level_shift(step_seconds: Sequence[float]) -> LevelShift | None:
-    """Return the level shift in a window's step times; None if they are steady, or there are fewer than two per bin.
+    """Return the level shift in a window's step times; None if they are steady or there are fewer than two per bin.
 
-    The split of the bins' medians with the largest t statistic is tested.
+    The bins' medians are split where the t statistic is largest, and that split is tested.
     """
     if len(step_seconds) < 2 * BINS:
         return None
@@ -58,7 +58,7 @@ def level_shift(step_seconds: Sequence[float]) -> LevelShift | None:
 
 
 def _t(levels: Sequence[float], split: int) -> float:
-    """Return the t statistic of the difference between the levels before and after `split`."""
+    """Return the t statistic for the difference between the levels before and after `split`."""
     left, right = levels[:split], levels[split:]
     mean_left, mean_right = statistics.fmean(left), statistics.fmean(right)
     squares = sum((value - mean_left) ** 2 for value in left) + sum((value - mean_right) ** 2 for value in right)
@@ -68,31 +68,31 @@ def _t(levels: Sequence[float], split: int) -> float:
 
 
 SHORT = 0.8
-"""A window below this share of the requested seconds counts as short (warm-up only estimates the step time)."""
+"""A window shorter than this share of the requested seconds counts as short: the warm-up only estimates step time."""
 
 SATURATED = 0.85
 
 FOREIGN = 0.05
 """Shares of the available cores: foreign load above FOREIGN raises a doubt if the total load exceeds SATURATED.
 
-While some of these cores are idle, other processes take no time from us. A quota does not change this.
+While some of these cores are idle, other processes take no CPU time from us, even under a quota.
 """
 
 SWAPPED_BYTES = 16 * 2**20
 
 FAULTS_PER_SECOND = 10.0
-"""A rank's major page faults: each requires a seek on a hard disk, so this many take a tenth of the time."""
+"""The limit for a rank's major page faults. Each causes a seek on a hard disk; this many take a tenth of the time."""
 
 DRIFT_CELSIUS = 15
 
 HELD_BACK_SHARE = 0.01
-"""A device throttled for a larger share of the window, because of heat or its power limit, raises a doubt."""
+"""A device raises a doubt if heat or its power limit throttles it for a larger share of the window than this."""
 
 CLOCK_GAP_SECONDS = 1.0
-"""More than the drift of clocks that are slewed to the correct time, by one part in ten thousand."""
+"""The shortest gap that raises a doubt. Clocks slewed to the correct time, by one part in ten thousand, drift less."""
 
 POWER_CAPS = ("SwPowerCap", "power cap")
-"""Throttle reasons of a device at its power limit, at which many boards always run under load, at a steady rate."""
+"""Throttle reasons for a device at its power limit. Many boards always run there under load, at a steady rate."""
 
 
 def short_window(seconds: float, min_seconds: float) -> Doubt | None:
@@ -122,7 +122,7 @@ def unsteady(step_seconds: Sequence[float]) -> Doubt | None:
 
 
 def stalled(ranks: Sequence[RankStalls], total_seconds: float, without: str, what: str) -> Doubt | None:
-    """Doubt `what`, which lasted `total_seconds`, because of its stalls; `without` states the result without them.
+    """Doubt `what`, which lasted `total_seconds`, because of stalls; `without` states what the result is without them.
 
     If all processes were idle, the cause is outside the run.
     """
@@ -226,10 +226,10 @@ def epoch_boundary(count: int) -> Doubt | None:
 
 
 def optimizer_batch(counts: Sequence[Counter[int]], accumulate: int, usual: int | None, samples: int) -> Doubt | None:
-    """Doubt a window whose optimiser steps held a different number of batches than the config accumulates.
+    """Doubt a window whose optimiser steps used a different number of batches than the config accumulates.
 
-    `counts` holds, for each optimiser, how many steps held how many batches; `usual` is the number in nearly all steps,
-    if there is one. A batch has `samples` samples across all ranks.
+    `counts` contains, for each optimiser, the number of steps per batch count; `usual` is the batch count of nearly all
+    steps, if there is one. A batch contains `samples` samples across all ranks.
     """
     if usual == accumulate:
         return None
@@ -270,7 +270,7 @@ def device_doubts(before: MachineState, after: MachineState) -> list[Doubt]:
 
 
 def governor(name: str | None) -> Doubt | None:
-    """Doubt CPU clock rates that depend on the load; `name` is the frequency governor, or None."""
+    """Doubt a CPU whose clock rate depends on the load; `name` is the frequency governor, or None."""
     if name in (None, "performance"):
         return None
     return Doubt(

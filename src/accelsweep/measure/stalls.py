@@ -1,11 +1,11 @@
-"""Finds stalls: steps that took far longer than usual, and whether our processes were working during them.
+"""Finds stalls (steps that took far longer than usual) and whether our processes were working during them.
 
 A stopped process (SIGSTOP, `scontrol suspend`, a paused container), a hung file system or a long garbage collection
-affects one step. It changes the whole window's rate but hardly affects medians. A stall raises a doubt; if every rank
-was idle, the cause is outside the run.
+affects a single step. It changes the whole window's rate but hardly affects medians. A stall raises a doubt; if every
+rank was idle, the cause is outside the run.
 
-A sleeping machine is different: the clock that measures durations also stops, so no step takes longer. It is detected
-by `run_doubts.clock_gap`.
+A sleeping machine is different: the clock that measures durations stops as well, so no step takes longer. This case is
+detected by `run_doubts.clock_gap`.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from accelsweep.devices.host import children
 LARGE_SHARE = 0.1
 LONG_SECONDS = 1.0
 SMALL_SHARE = 0.02
-"""A stall takes at least LARGE_SHARE of the total, or LONG_SECONDS if that is at least SMALL_SHARE of the total."""
+"""A stall lasts at least LARGE_SHARE of the total, or LONG_SECONDS if that is at least SMALL_SHARE of the total."""
 HICCUP_SECONDS = 0.1
-"""Shorter pauses occur on any system: they do not count as stalls, however short the window."""
+"""Shorter pauses occur on any system and do not count as stalls, however short the window."""
 MIN_FACTOR = 3.0
 MAX_FACTOR = 20.0
-"""A step is a stall if it exceeds the median by a factor within this range; the factor is higher if steps vary more."""
+"""A step is a stall if it exceeds the median by a factor in this range, which is higher the more step times vary."""
 SPREAD_EXPONENT = 6.0
-"""The factor is the ratio of the median to the lowest tenth, to this power.
+"""The factor is the ratio of the median to the lowest tenth, raised to this power.
 
-If the logarithms of the step times are normally distributed, that is 7.7 standard deviations. The upper half of the
-distribution is not used, because it includes the stalls.
+If step times are log-normally distributed, this corresponds to 7.7 standard deviations of their logarithms. The upper
+half of the distribution is not used, because it includes the stalls.
 """
 MIN_STEPS = 3
-"""With fewer steps of a kind, no usual step time can be determined."""
+"""With fewer steps of the same kind, a usual step time cannot be determined."""
 MAX_IDLE_STALLS = 3
-"""More stalls than this count as recurrent, as with slow storage or rare work, not as a stopped process."""
+"""More stalls than this are attributed to slow storage or occasional work rather than to a stopped process."""
 IDLE_CORES = 0.05
-"""Processes that used fewer cores than this were idle: computing or spinning uses one core.
+"""Processes that used fewer cores than this count as idle: computing or spinning uses one core.
 
-If ten other processes also keep every core of the machine busy, that becomes a tenth of a core.
+If ten other processes keep each of the machine's cores busy as well, that drops to a tenth of a core.
 """
 SAMPLE_SECONDS = 0.01
-"""The minimum time between two readings of CPU time, so that short steps do not bear the cost."""
+"""The minimum time between two readings of CPU time, so that short steps are not slowed down by them."""
 
 
 @dataclass(frozen=True)
 class Stall:
-    """Steps `begin` up to `end` took `seconds` more than usual. If they are equal, the time was after the last step."""
+    """Steps `begin` up to `end` took `seconds` more than usual. If both are equal, the stall followed the last step."""
 
     begin: int
     end: int
@@ -109,7 +109,7 @@ def find_stalls(
 
 @dataclass(frozen=True)
 class _Reading:
-    """The number of finished steps, the clock, and the CPU seconds used so far by this rank's processes."""
+    """The number of finished steps, the clock time, and the CPU seconds used so far by this rank's processes."""
 
     steps: float
     at: float
@@ -119,7 +119,7 @@ class _Reading:
 class CpuTimer:
     """The CPU time of this process and its children, step by step.
 
-    A step is charged with the CPU time between the last reading before it and the first reading after it. A reading is
+    A step is charged for the CPU time between the last reading before it and the first reading after it. A reading is
     always taken at the end of a long step.
     """
 
@@ -136,9 +136,9 @@ class CpuTimer:
         self._read(0, time.monotonic())
 
     def step_done(self, steps: int) -> None:
-        """Take a reading unless the last is recent.
+        """Take a reading unless the last one is recent. Does nothing before `start`.
 
-        `steps` have finished since `start`, before which this does nothing.
+        `steps` is the number of steps finished since `start`.
         """
         if self._readings and (now := time.monotonic()) - self._readings[-1].at >= SAMPLE_SECONDS:
             self._read(steps, now)
@@ -149,9 +149,9 @@ class CpuTimer:
         self._complete = self._complete and children() == self._children
 
     def cores_during(self, stall: Stall) -> float | None:
-        """Return the average number of busy cores in a stall, beyond these processes' usual use; None if unknown.
+        """Return the average number of cores busy during a stall beyond these processes' usual use; None if unknown.
 
-        It is unknown if children started or ended, or if this host did not wait because only the device was slow.
+        It is unknown if children started or ended, or if only the device was slow and this host did not wait.
         """
         before = max((reading for reading in self._readings if reading.steps <= stall.begin), key=lambda r: r.steps)
         after = next(reading for reading in self._readings if reading.steps >= stall.end and reading is not before)
@@ -164,7 +164,7 @@ class CpuTimer:
         return max(0.0, used - usual_cores * max(0.0, waited - stall.seconds)) / stall.seconds
 
     def summarise(self, stalls: Sequence[Stall]) -> RankStalls:
-        """Return the summary of this rank's stalls."""
+        """Summarise this rank's stalls."""
         return summarise([(stall.seconds, self.cores_during(stall)) for stall in stalls])
 
     def _read(self, steps: float, now: float) -> None:
@@ -177,7 +177,7 @@ class CpuTimer:
 
 
 def summarise(stalls: Sequence[tuple[float, float | None]]) -> RankStalls:
-    """Return the summary of a rank's stalls, given each stall's seconds and busy cores."""
+    """Summarise a rank's stalls, given each stall's seconds and busy cores."""
     idle = 0 < len(stalls) <= MAX_IDLE_STALLS and all(cores is not None and cores < IDLE_CORES for _, cores in stalls)
     return RankStalls(math.fsum(seconds for seconds, _ in stalls), len(stalls), idle)
 

@@ -1,8 +1,8 @@
 """The timed window: a fixed warm-up, followed by a number of steps that is determined when the warm-up ends.
 
-The number is determined in advance because ranks that each end the window by their own clock would deadlock in
-collectives. The warm-up is fixed because adaptive trimming gives runs different warm-ups (V. Stinner, pyperf). The
-window is independent of the work in its steps: a loop calls `begin` once and `step_done` after each step, until
+The number is determined in advance because ranks that ended the window based on their own clocks would deadlock in
+collectives. The warm-up is fixed because adaptive trimming would make it differ between runs (V. Stinner, pyperf). The
+window does not depend on what its steps do: a loop calls `begin` once and `step_done` after each step, until
 `step_done` returns True.
 """
 
@@ -21,7 +21,7 @@ from accelsweep.run_config import Measure
 
 
 class Group(Protocol):
-    """A run's ranks, as seen by one of them."""
+    """A run's ranks, from the point of view of one of them."""
 
     @property
     def rank(self) -> int:
@@ -38,7 +38,7 @@ class Group(Protocol):
         """Return the value that rank 0 gave."""
 
     def gather(self, value: Any) -> list[Any]:
-        """Return every rank's value, by rank, on every rank."""
+        """Return all ranks' values, ordered by rank, on every rank."""
 
 
 class SingleProcess:
@@ -48,7 +48,7 @@ class SingleProcess:
     size = 1
 
     def barrier(self) -> None:
-        """Return at once."""
+        """Return immediately."""
 
     def broadcast(self, value: int) -> int:
         """Return `value`."""
@@ -81,7 +81,7 @@ class DistributedGroup:
         return box[0]
 
     def gather(self, value: Any) -> list[Any]:
-        """Return every rank's value, by rank, on every rank. Values must be picklable."""
+        """Return all ranks' values, ordered by rank, on every rank. Values must be picklable."""
         box: list[Any] = [None] * self.size
         self._distributed.all_gather_object(box, value)
         return box
@@ -103,7 +103,7 @@ class Losses:
     """The losses of all steps, kept on their device until after the window; None for a step without a loss."""
 
     def __init__(self) -> None:
-        """Start without steps."""
+        """Start with no steps."""
         self._recent: list[Any] = []
         self._stacked: list[tuple[list[Any], Any]] = []
 
@@ -114,7 +114,7 @@ class Losses:
             self._stack()
 
     def values(self) -> list[float | None]:
-        """Return all losses as numbers. Waits for the device, so only call it after the window."""
+        """Return all losses as numbers. Waits for the device, so only call this after the window."""
         self._stack()
         values: list[float | None] = []
         for losses, tensor in self._stacked:
@@ -135,7 +135,7 @@ class Losses:
 
 
 def first_not_finite(losses: list[float | None]) -> int | None:
-    """Return the first step (from 0) whose loss is NaN or infinite, or None."""
+    """Return the first step (from 0) with a NaN or infinite loss, or None."""
     return next((step for step, loss in enumerate(losses) if loss is not None and not math.isfinite(loss)), None)
 
 
@@ -145,7 +145,7 @@ LENGTH_MARGIN = 1.1
 
 @dataclass(frozen=True)
 class WindowRules:
-    """The lengths of warm-up and window. Steps are batches; `multiple_of` is the batches per optimiser step."""
+    """The lengths of warm-up and window, in batches; `multiple_of` is the number of batches per optimiser step."""
 
     warmup_steps: int
     min_steps: int
@@ -249,13 +249,13 @@ class Window:
         self._marks: Marks | None = None
 
     def begin(self) -> None:
-        """Call once, before the first batch is fetched."""
+        """Start the warm-up. Call once, before the first batch is fetched."""
         self._device.synchronise()
         self._began_at = self._clock()
         self._marks = self._device.marks(self._clock)
 
     def step_done(self, samples: int, loss: Any = None) -> bool:
-        """Call after each step with its samples and its loss. Returns True when the window has closed."""
+        """Record a step's samples and loss. Call after each step; returns True once the window has closed."""
         assert self._marks is not None, "begin() comes first"
         self._marks.add()
         self._samples.append(samples)
@@ -319,7 +319,7 @@ class Window:
 
 
 VALUES_BEYOND = 10
-"""With fewer values beyond a percentile, one outlier would determine it: the 99th needs 1000 steps."""
+"""With fewer values beyond a percentile, a single outlier would determine it: the 99th requires 1000 steps."""
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -336,7 +336,7 @@ def rate_metrics(
 ) -> dict[str, Metric]:
     """Return the run's rate (all ranks' samples divided by the slowest rank's seconds) and step times.
 
-    `window` is rank 0's window; `seconds`, `samples` and `stalls` have one value per rank, for the same steps.
+    `window` is rank 0's window; `seconds`, `samples` and `stalls` contain one value per rank, for the same steps.
     """
     slowest, total = max(seconds), sum(samples)
     steps = window.window_step_seconds

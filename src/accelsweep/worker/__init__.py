@@ -1,1 +1,1 @@
-"""One rank of a run: train, measure, and write the result. Only needs torch and the standard library."""
+"""One rank of a run: trains, measures and writes the result. Only requires torch and the standard library."""

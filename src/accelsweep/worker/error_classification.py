@@ -1,8 +1,8 @@
-"""Classifies an exception inside a rank and describes it in one line: cause, where it was raised, and remedy.
+"""Classifies an exception raised in a rank and describes it in one line: cause, location and remedy.
 
 An error is classified as out of memory, unsupported, a collective that failed because of a peer, or an error in the
-user's code. Allocators and libraries use different types and messages for running out of memory, so the messages are
-listed here.
+user's code. Allocators and libraries report running out of memory with different types and messages, so the messages
+are listed here.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _KNOWN = (
 """Message from torch or Lightning -> cause and remedy. The traceback still contains the original message."""
 
 _ERROR_TYPE = re.compile(r"^(?!Traceback)([\w.]+)(?::|$)", re.MULTILINE)
-"""The first unindented line of a traceback, the exception itself. Its message has a loader worker's traceback."""
+"""Matches a traceback's first unindented line: the exception, whose message may contain a loader worker's traceback."""
 
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 
@@ -79,7 +79,7 @@ _HIDDEN_PACKAGES = tuple(f"{_PACKAGE}/{name}" for name in ("worker", "measure"))
 _LIBRARIES = ("lightning", "torch", "hydra", "omegaconf")
 
 _REFUSING = ("core/optimizer.py", "trainer/configuration_validator.py")
-"""Lightning modules that only raise to reject a combination of arguments, whatever the exception's type."""
+"""Lightning modules in which any exception, of whatever type, rejects a combination of arguments."""
 
 _STANDARD_LIBRARY = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)|^<|/lib-dynload/")
 
@@ -111,7 +111,7 @@ class ProcessExited(Exception):
 
 
 _OUR_ERRORS = AccelsweepError | Unsupported | MissingDevice | Diverged | ProcessExited
-"""Errors whose message is shown without type and location."""
+"""Errors whose message is shown without the type and location."""
 
 
 OUTCOMES: dict[ErrorKind, Outcome] = {
@@ -126,7 +126,7 @@ OUTCOMES: dict[ErrorKind, Outcome] = {
 
 
 def classify(error: BaseException) -> ErrorKind:
-    """Return the kind of `error`, based on all errors in its chain of causes."""
+    """Return the kind of `error`, considering all errors in its chain of causes."""
     chain = _chain(error)
     if any(_is_out_of_memory(link) for link in chain):
         return "out_of_memory"
@@ -172,7 +172,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of `error`; if its `__str__` raises, its first string argument, or an empty string."""
+    """Return the message of `error`; if its `__str__` raises, return its first string argument or ''."""
     try:
         return str(error)
     except BaseException:  # noqa: BLE001  a user's __str__ may raise anything
@@ -180,9 +180,9 @@ def message_of(error: BaseException) -> str:
 
 
 def reason_of(error: BaseException, target: str | None = None) -> str:
-    """Return one line for the record: type and first line of the error, and its remedy if one is known.
+    """Describe `error` in one line for the record: its type, its first line, and a remedy if one is known.
 
-    `target` is the column of the classes, if the data has columns.
+    `target` is the column that contains the classes, if the data has columns.
 
     Our own errors are reported without their type, even if a library wraps them. For an error in a DataLoader worker,
     torch raises an error of the same type whose last line is the original error. Errors without a message, and errors
@@ -223,7 +223,7 @@ def _lines(error: BaseException) -> list[str]:
 
 
 def _exit_reason(error: SystemExit) -> str:
-    """Return where the process was ended, and how to prevent a script's code from running on import."""
+    """Describe where the process exited, and how to prevent a script's code from running on import."""
     frames = _frames(traceback.extract_tb(error.__traceback__))
     where = user_location_in(frames) or "the user's code"
     remedy = "raise an exception or return: a module must not end the process that trains it"
@@ -238,7 +238,7 @@ def _exit_reason(error: SystemExit) -> str:
 
 
 def _argparse_message(trace: TracebackType | None) -> str | None:
-    """Return the message with which argparse ended the process; None if argparse did not end it."""
+    """Return the message with which argparse exited; None if argparse did not end the process."""
     while trace is not None:
         code = trace.tb_frame.f_code
         if code.co_name == "error" and Path(code.co_filename).name == "argparse.py":
@@ -248,7 +248,7 @@ def _argparse_message(trace: TracebackType | None) -> str | None:
 
 
 def user_location(error: BaseException) -> str | None:
-    """Return a description of where in the user's code `error` was raised; None if it was raised elsewhere."""
+    """Describe where in the user's code `error` was raised; None if it was raised elsewhere."""
     return user_location_in(_frames(traceback.extract_tb(root_cause(error).__traceback__)))
 
 
@@ -274,9 +274,9 @@ def parse_stack(lines: Sequence[str]) -> list[Frame]:
 
 
 def user_location_in(frames: Sequence[Frame]) -> str | None:
-    """Return the first and the last function of the user's code in a stack (outermost call first), and the line.
+    """Describe the first and last functions of the user's code in a stack (outermost call first), with the line.
 
-    Returns None if no call is in the user's code. Code in the user's folders is preferred to installed packages.
+    Returns None if no call is in the user's code. Code in the user's folders takes precedence over installed packages.
     """
     calls = [frame for frame in frames if is_user_code(frame.file)]
     calls = [frame for frame in calls if _INSTALLED.search(frame.file) is None] or calls
@@ -299,7 +299,7 @@ def is_user_code(file: str) -> bool:
 
 
 def _shared_memory_remedy(error: BaseException) -> str:
-    """Return the remedy if the system denied the memory that a loader shares with its workers."""
+    """Return the remedy if the system could not provide the memory that a loader shares with its workers."""
     refused = getattr(error, "errno", None) in (errno.EROFS, errno.EACCES, errno.ENOSPC, errno.ENOSYS)
     if refused and any("/multiprocessing/" in call.filename for call in traceback.extract_tb(error.__traceback__)):
         return (
@@ -310,7 +310,7 @@ def _shared_memory_remedy(error: BaseException) -> str:
 
 
 def _remedy(message: str, target: str | None) -> str:
-    """Return the remedy for a class that the model does not have, or for a layer that only works on GPUs."""
+    """Return the remedy for a class unknown to the model, or for a layer that only works on GPUs."""
     if _GPUS_ONLY.search(message):
         return " (trainer.sync_batchnorm=true works on GPUs only: leave it out)"
     where = f"the column data.target={target}" if target else "the data"
@@ -323,7 +323,7 @@ def _remedy(message: str, target: str | None) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback without outermost frames from us and libraries; all of it if no other frames remain."""
+    """Return the traceback without our own and libraries' outermost frames, or all of it if nothing would remain."""
     error = root_cause(error)
     frames = traceback.extract_tb(error.__traceback__)
     first = next((number for number, frame in enumerate(frames) if not _is_hidden(frame.filename)), 0)
@@ -341,7 +341,7 @@ class ErrorOrigin(NamedTuple):
 
     @classmethod
     def of(cls, traceback: str, home: Path) -> ErrorOrigin | None:
-        """Parse a traceback's text; None if it has no frames. Files below `home` count as the user's."""
+        """Parse a traceback's text; None if it contains no frames. Files under `home` count as the user's."""
         error = _ERROR_TYPE.search(traceback)
         if error is None:
             return None
@@ -352,7 +352,7 @@ class ErrorOrigin(NamedTuple):
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """Return the original error: unwrapped from Hydra's error, and without errors raised while handling it.
+    """Return the original error, unwrapped from Hydra's error and from errors raised while it was being handled.
 
     While an exception propagates through Lightning's Trainer, teardown hooks run, and an error in a hook hides it.
     """

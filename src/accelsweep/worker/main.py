@@ -1,7 +1,7 @@
-"""One rank of one run: from the frozen config to `rank-R.json` and `steps-R.json`.
+"""Executes one rank of a run: reads the frozen config, writes `rank-R.json` and `steps-R.json`.
 
-torch and Lightning are imported inside functions, so that importing this module is cheap and does not import them into
-an executor that must not. `python -m accelsweep.worker.main SPEC` runs a rank in a different interpreter.
+torch and Lightning are imported inside functions, so that importing this module is cheap and does not load them into an
+executor that must not import them. `python -m accelsweep.worker.main SPEC` runs a rank in a different interpreter.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def write_steps(path: Path, rank: int, window: RankWindow) -> None:
 
 
 def preload() -> None:
-    """Import everything a rank needs, so that forked ranks need not import it. Runs no operation, touches no device."""
+    """Import everything a rank needs, so that forked ranks need not. Runs no operations and touches no device."""
     import torch.distributed  # noqa: F401
 
     from accelsweep.worker import rank_measurement  # noqa: F401
@@ -68,9 +68,9 @@ def preload() -> None:
 def run_rank(spec: RunSpec) -> None:
     """Run this process's rank of `spec` and write its result into the attempt's folder.
 
-    Reads RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and NODE_RANK from the environment. Errors of the
-    user's code become part of the result, with their traceback, and are not raised; only signals and an unwritable disk
-    end this function early. The result is on disk before the process group is destroyed.
+    Reads RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and NODE_RANK from the environment. Errors in the
+    user's code are not raised but become part of the result, with their traceback; only signals and an unwritable disk
+    end this function early. The result is written to disk before the process group is destroyed.
     """
     place = RankPlace.of(spec)
     report = RankReport()
@@ -141,7 +141,7 @@ def _measure(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the rank given by the environment, using the spec given on the command line."""
+    """Run the rank identified by the environment, using the spec passed on the command line."""
     parser = parser_for("worker.main", "Run one rank of a run.")
     parser.add_argument("spec", type=Path, help="path of the run's spec")
     spec = parser.parse_args(arguments).spec

@@ -69,7 +69,7 @@ def flops_metrics(
 ) -> dict[str, Metric]:
     """Return `parameters` and the metrics of `utilisation_metrics`. `example` is a batch on the meta device.
 
-    The operations counted are those of a training step, or of `predict` if given.
+    Operations are counted for a training step, or for `predict` if given.
     """
     form = number_format(effective.precision, device.type)
     ceiling: Ceiling | str = f"no matmul is known for precision={effective.precision}"
@@ -82,7 +82,7 @@ def flops_metrics(
 
 
 def parameters(spec: RunSpec) -> Metric:
-    """Return the number of trainable parameters, counting shared ones once, or why they cannot be counted."""
+    """Return the number of trainable parameters, counting shared ones once, or the reason they cannot be counted."""
     try:
         count = sum(part.numel() for part in _meta_module(spec).parameters() if part.requires_grad)
     except Exception as error:  # noqa: BLE001  the user's code may fail on the meta device in any way
@@ -91,7 +91,7 @@ def parameters(spec: RunSpec) -> Metric:
 
 
 def flops_per_sample(spec: RunSpec, example: Any, samples: int, predict: Predict | None = None) -> float | str:
-    """Return the operations per sample in a training step, or in `predict`; or `not counted: ` and the reason."""
+    """Return the operations per sample in a training step or in `predict`, or `not counted: ` and the reason."""
     if isinstance(example, NoExample):
         return f"not counted: {example.reason}"
     try:
@@ -131,7 +131,7 @@ def _not_counted(what: str, error: Exception) -> str:
 
 
 def _meta_module(spec: RunSpec) -> Any:
-    """Return the run's module in training mode, with shapes but no values, and without logging."""
+    """Return the run's module in training mode on the meta device (shapes but no values), with logging disabled."""
     with torch.device("meta"):
         module: Any = build_module(spec.config)
         module.configure_model()
@@ -152,17 +152,17 @@ def _ceiling(spec: RunSpec, device: torch.device, form: str, effective: Effectiv
 
 
 PROFILER_WARMUP_STEPS = 2
-"""The number of steps before the profiled steps, for first calls and allocations."""
+"""The number of steps before the profiled steps, so that first calls and allocations are excluded."""
 
 MATMUL_OPERATORS = re.compile(
     r"\w+::_*(\w*_)?(mm|addmm|bmm|baddbmm|addbmm|mv|addmv|addr|dot|matmul|linear(_pointwise|_backward)?)"
     r"|\w+::\w*(convolution|conv[123]d|rnn|attention)\w*"
 )
-"""Operators that multiply matrices, in the namespaces of torch and its libraries."""
+"""Matrix multiplication operators in the namespaces of torch and its libraries."""
 
 
 class _ProfiledSteps:
-    """A listener that profiles a number of steps, then ends the phase."""
+    """A listener that profiles a given number of steps, then ends the phase."""
 
     def __init__(self, steps: int, device: TimedDevice, activity: ProfilerActivity, clock: Clock = monotonic) -> None:
         self._steps, self._device, self._clock = steps, device, clock
@@ -189,16 +189,16 @@ class _ProfiledSteps:
         return True
 
     def matmul_seconds(self) -> float:
-        """Return the device's time in `MATMUL_OPERATORS`."""
+        """Return the device time spent in `MATMUL_OPERATORS`."""
         time = "self_cpu_time_total" if self._on_host else "self_device_time_total"
         rows = [row for row in self._profiler.key_averages() if row.device_type.name == "CPU"]
         return sum(float(getattr(row, time)) for row in rows if MATMUL_OPERATORS.fullmatch(row.key)) / 1e6
 
 
 def matmul_share(spec: RunSpec) -> dict[str, Metric]:
-    """Train `measure.matmul_steps` steps under torch's profiler and return `matmul_time_share`; empty for null steps.
+    """Train `measure.matmul_steps` steps under torch's profiler and return `matmul_time_share`; empty if unset.
 
-    Raises the errors of the user's code.
+    Raises errors from the user's code.
     """
     steps = spec.config.measure.matmul_steps
     if steps is None:
@@ -226,16 +226,16 @@ class ProbeResult:
 
 
 def release_memory(device: torch.device) -> None:
-    """Free the device memory still held by an earlier phase, so that each phase has as much as the window had."""
+    """Free device memory still held by an earlier phase, so that each phase has as much available as the window."""
     gc.collect()
     kind_of(device.type).empty_cache(device)
 
 
 def measure_breakdown(spec: RunSpec, step_seconds: float) -> ProbeResult:
-    """Train at most `measure.probe_steps` steps and break them down by phase. Raises the errors of the user's code.
+    """Train at most `measure.probe_steps` steps and break them down by phase. Raises errors from the user's code.
 
-    `step_seconds` is the window's mean, the same on every rank. It limits the pass to the number of steps that fit into
-    `measure.min_seconds`.
+    `step_seconds` is the window's mean step time, which is the same on every rank. It limits the pass to the steps that
+    fit into `measure.min_seconds`.
     """
     rules = spec.config.measure
     if rules.probe_steps is None:

@@ -1,9 +1,9 @@
-"""Measures quality in a separate phase: train a fresh module on a fixed number of samples, then validate it.
+"""Measures quality in a separate phase that trains a fresh module on a fixed number of samples, then validates it.
 
-The timed window cannot be used for this: its number of steps depends on the time they take, so that a faster setting
-would train on more samples. In this phase all settings train on the same number of samples, with the repeat's seed, so
-that quality can be paired by seed. If the data has folds, this is a cross-validation: each fold gets a fresh module,
-and the data is loaded once.
+The timed window cannot be used for this: its number of steps depends on the step time, so a faster setting would train
+on more samples. In this phase all settings train on the same number of samples, with the repeat's seed, so that quality
+can be paired by seed. If the data has folds, this is a cross-validation: a fresh module is trained for each fold, and
+the data is loaded once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SampleBudget:
     def step_done(self, samples: int, loss: Any) -> bool:
         """Count the step; return True once the budget is used up.
 
-        Ranks agree, because their batches have equal sizes.
+        All ranks agree, because their batches are the same size.
         """
         self._losses.add(loss)
         self.steps += 1
@@ -48,7 +48,7 @@ class SampleBudget:
         return self.seen >= self._samples and not unfinished
 
     def first_bad_step(self) -> int | None:
-        """Return the first step whose loss was NaN or infinite, or None. Waits for the device."""
+        """Return the first step with a NaN or infinite loss, or None. Waits for the device."""
         return first_not_finite(self._losses.values())
 
 

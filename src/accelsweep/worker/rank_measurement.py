@@ -1,4 +1,4 @@
-"""Measures a run: drives steps through the timed window, combines all ranks' readings, reads back the settings."""
+"""Measures a run: drives steps through the timed window, combines all ranks' readings and reads back the settings."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 class Measurement:
     """The window on this rank and the results of all ranks.
 
-    `states` holds the state of this rank's device when the window `opened` and `closed`; empty if the device has no
-    telemetry. Only rank 0 has `doubts`.
+    `states` maps `opened` and `closed` to the state of this rank's device when the window opened and closed; it is
+    empty if the device has no telemetry. `doubts` are only collected on rank 0.
     """
 
     window: RankWindow
@@ -100,7 +100,7 @@ def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[
 
 
 def telemetry_identities(device: torch.device) -> tuple[str, ...]:
-    """Return the device's name in its driver's telemetry; empty if the device has no telemetry."""
+    """Return the device's identity in its driver's telemetry; empty if the device has no telemetry."""
     from accelsweep.devices.kinds import kind_of
 
     identity = kind_of(device.type).telemetry_identity(device)
@@ -162,7 +162,7 @@ def cpu_doubts(cpu: list[dict[str, float]], local_size: int) -> list[Doubt | Non
 
 
 def fastest_growth(ranks: list[dict[str, tuple[int, int]]]) -> tuple[str, int, int] | None:
-    """Return the name, bytes and steps of the memory that grew most, given every rank's `MemoryWatch.growth`."""
+    """Return name, bytes and steps of the memory that grew most, given every rank's `MemoryWatch.growth`."""
     growth = [(name, grown, steps) for rank in ranks for name, (grown, steps) in rank.items()]
     return max(growth, key=lambda entry: entry[1], default=None)
 
@@ -200,7 +200,7 @@ def _effective(
 
 
 class RankReport:
-    """A rank's result, filled in as parts become known, so that an interrupted run still records the known parts."""
+    """A rank's result, filled in as parts become known, so that an interrupted run still records those parts."""
 
     def __init__(self) -> None:
         """Start with an empty result."""
@@ -230,7 +230,7 @@ class RankReport:
         self._tolerated = failures
 
     def record_error(self, error: BaseException, target: str | None = None) -> None:
-        """Record `error` and print its traceback; `target` is the column of the classes, if the data has columns."""
+        """Record `error` and print its traceback; `target` is the column with the classes, if the data has columns."""
         self._error, self._target = error, target
         traceback.print_exception(error, file=sys.stderr)
 

@@ -24,16 +24,16 @@ from accelsweep.temporary_folders import remove_abandoned_folders, temporary_fol
 from accelsweep.worker.run_spec import RunSpec
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=5)
-"""The minimum collective timeout for a rank that is alive but silent. A dead rank is detected immediately."""
+"""The minimum time that collectives wait for a rank that is alive but silent. A dead rank is detected immediately."""
 
 WATCHDOG_MARGIN = timedelta(minutes=1)
-"""How much later than the executor's watchdog collectives time out, because only the watchdog names the hung step."""
+"""Collectives time out this much later than the executor's watchdog, because only the watchdog names the hung step."""
 
 STACKS_SIGNAL = signal.SIGUSR2
 """The signal that makes a rank print its threads' stacks, unless a module installs its own handler."""
 
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-"""The cache folders of torch.compile and Triton. A setting that sets one of them in `env` requests a warm cache."""
+"""Variables for the cache folders of torch.compile and Triton. Setting one of them in `env` requests a warm cache."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class RankPlace:
 
 
 def threads_of(spec: RunSpec, place: RankPlace) -> int:
-    """Return this rank's CPU thread count: the config's `threads`, the plan's, or an equal share of usable cores."""
+    """Return this rank's CPU thread count: `threads` from the config or the plan, or an equal share of usable cores."""
     return spec.config.threads or spec.threads or max(1, usable_cores() // place.local_size)
 
 
 def set_threads(count: int) -> None:
-    """Give torch `count` threads. OMP_NUM_THREADS passes the number on to Lightning and loader workers."""
+    """Limit torch to `count` threads. OMP_NUM_THREADS passes the number on to Lightning and loader workers."""
     import torch
 
     os.environ["OMP_NUM_THREADS"] = str(count)
@@ -69,11 +69,11 @@ def set_threads(count: int) -> None:
 
 
 def seed_all(seed: int) -> None:
-    """Seed Python, numpy and torch (all devices), the same on every rank, so that ranks build identical modules."""
+    """Seed Python, numpy and torch (all devices) identically on every rank, so that ranks build identical modules."""
     import torch
 
     random.seed(seed)
-    with contextlib.suppress(ImportError):  # torch also works without numpy
+    with contextlib.suppress(ImportError):  # numpy is optional for torch
         import numpy
 
         numpy.random.seed(seed % 2**32)
@@ -90,7 +90,7 @@ def dump_stacks_on_signal() -> None:
 
 @contextlib.contextmanager
 def intercept_os_exit(report: Callable[[int, FrameType], None]) -> Iterator[None]:
-    """Call `report` with the exit code and the caller before `os._exit`, which bypasses `except`, ends this process.
+    """Call `report` with the exit code and the caller before `os._exit` ends this process, bypassing `except`.
 
     Forked children, such as loader workers, are not affected.
     """
@@ -119,7 +119,7 @@ def collective_timeout(spec: RunSpec) -> timedelta:
 def init_process_group(place: RankPlace, spec: RunSpec, accelerator: str, backend: str | None = None) -> None:
     """Initialise torch.distributed's process group from MASTER_ADDR and MASTER_PORT; Lightning then uses this group.
 
-    `accelerator` is the kind of device. `backend` defaults to the kind's own.
+    `accelerator` is the device kind. `backend` defaults to the kind's own.
     """
     import torch.distributed as distributed
 
@@ -145,13 +145,13 @@ def destroy_process_group() -> None:
 
 
 def has_warm_cache(spec: RunSpec) -> bool:
-    """Return whether the setting's `env` names a compile cache, so that its first step may be warm."""
+    """Return whether the setting's `env` sets a compile cache, in which case the first step may be warm."""
     return any(name in spec.config.env for name in CACHE_VARIABLES)
 
 
 @contextlib.contextmanager
 def empty_compile_caches(spec: RunSpec) -> Iterator[None]:
-    """Give compilers empty caches for this run alone, unless the setting requests a warm cache."""
+    """Point compilers at empty caches used only by this run, unless the setting requests a warm cache."""
     if has_warm_cache(spec):
         yield
         return
@@ -165,7 +165,7 @@ def empty_compile_caches(spec: RunSpec) -> Iterator[None]:
 class VersionTree:
     """The source tree of the version that this run measures.
 
-    Its `folders` are added to the import path, and `packages` must be imported from below `tree`. Modules from
+    Its `folders` are added to the import path, and `packages` must be imported from inside `tree`. Modules from
     elsewhere in the `checkout` are rejected, because they would belong to a different version.
     """
 
@@ -177,7 +177,7 @@ class VersionTree:
 
     @classmethod
     def from_environment(cls) -> VersionTree | None:
-        """Return the tree given in the environment, or None for a run that does not compare versions."""
+        """Return the tree named in the environment, or None if the sweep does not compare versions."""
         variable = os.environ.get(TREE_VARIABLE)
         if variable is None:
             return None
@@ -195,7 +195,7 @@ class VersionTree:
         """Raise AccelsweepError, with both paths, if a loaded module does not belong to this version."""
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
-            if not isinstance(file, str) or not Path(file).is_absolute():  # torch gives some of its modules a bare name
+            if not isinstance(file, str) or not Path(file).is_absolute():  # some torch modules set a bare file name
                 continue
             versioned = name.partition(".")[0] in self.packages
             if not versioned and self.checkout.name not in file:  # fast path: skips nearly all modules
@@ -218,7 +218,7 @@ class VersionTree:
 
 
 def set_up_imports() -> VersionTree | None:
-    """Make the user's modules importable from the working directory, or from the version's tree, which is returned."""
+    """Make the user's modules importable from the working directory or the version's tree, and return the tree."""
     del sys.argv[1:]  # user modules that parse sys.argv on import must not get our arguments
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)

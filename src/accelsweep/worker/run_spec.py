@@ -1,8 +1,8 @@
 """A run's spec: the JSON file in the attempt's folder that the ranks read.
 
-A rank reads nothing else. It writes its `RankResult` to `rank-R.json` before it destroys its process group, so that the
-root cause of a failure is on disk before the collective errors that it causes on other ranks. The executor validates
-the results.
+It is a rank's only input. A rank writes its `RankResult` to `rank-R.json` before destroying its process group, so that
+the root cause of a failure is on disk before the collective errors that it causes on other ranks. The executor
+validates the results.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class RunSpec:
 
     `config` is the setting's frozen scientific config, `axes` its swept keys, and `run.seed` the seed of this repeat.
     `world_size` is the number of ranks across all nodes. `attempt_folder` is an absolute path, the same on every node.
-    `threads`: CPU threads per rank if the plan sets them; None divides a node's cores among its ranks.
+    `threads`: CPU threads per rank if set by the plan; None divides a node's cores among its ranks.
     `ceiling_cache`: the file that caches the matmul ceilings measured in this block; None disables the cache.
-    `silence_seconds`: the watchdog's limit for a rank without a step; None disables the watchdog.
+    `silence_seconds`: how long a rank may go without a step before the watchdog acts; None disables the watchdog.
     `run_seconds`: the run's time limit; None for no limit.
-    `device_models`: the device models on which it may run; empty for any.
-    `host_memory`: for a batch size search, the bytes of host memory per rank and the limit they derive from; None lets
-    the rank determine them.
+    `device_models`: the device models on which the run is allowed; empty for any.
+    `host_memory`: for a batch size search, the host memory in bytes per rank and the limit it derives from; None lets
+    the rank determine both.
     `substitute`: a registry target, a function (spec, place, report) that runs instead of the measurement and performs
     `extra_steps` after the warm-up; None runs the measurement.
     """
@@ -56,7 +56,7 @@ class RunSpec:
     extra_steps: int = 0
 
     def write(self) -> None:
-        """Write the spec into its attempt's folder."""
+        """Write the spec to its attempt's folder."""
         write_json(self.file(), asdict(self))
 
     @classmethod
@@ -87,7 +87,7 @@ class RunSpec:
         return Path(self.attempt_folder) / f"steps-{rank}.json"
 
     def rank_window(self, rank: int) -> Path:
-        """The path of rank `rank`'s result as of the end of its window, used if the rank dies later."""
+        """The path of rank `rank`'s result as of the end of its window, used if the rank dies afterwards."""
         return Path(self.attempt_folder) / f"rank-{rank}.window.json"
 
     def progress(self) -> Path:

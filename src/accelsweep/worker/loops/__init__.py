@@ -1,4 +1,4 @@
-"""Training loops: Lightning's, and a raw loop to compare it with."""
+"""Training loops: Lightning's, and a raw loop as a comparison."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def make_loop(spec: RunSpec, length: TrainingLength | None = None) -> Loop:
     """Return the training loop selected by the config. Raises Unsupported if this machine cannot run it.
 
-    `length` bounds the phase; None derives the bound from the numbers of steps in the config.
+    `length` bounds the phase; if it is None, the bound is derived from the step counts in the config.
     """
     if spec.config.loop == "raw":
         from accelsweep.worker.loops.raw import RawLoop

@@ -1,4 +1,4 @@
-"""`loop: lightning`: a Trainer with the config's arguments and a callback that reports each step to a listener."""
+"""`loop: lightning`: a Trainer with the config's arguments, and a callback that reports each step to a listener."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ _OWNERS = {
     "optimizer_zero_grad": "[LightningModule]",
     "optimizer_step": "[LightningModule]",
 }
-"""Owners of hooks that several objects have; only the outermost call is used."""
+"""Owners of hooks that several objects define; only the outermost call is used."""
 
 
 class PhaseProfiler(Profiler):
@@ -99,7 +99,7 @@ class PhaseProfiler(Profiler):
         self._depths: list[int] = []
 
     def start(self, action_name: str) -> None:
-        """Enter the action's phase, if it has one."""
+        """Enter the action's phase, if it belongs to one."""
         phase = _phase_of(action_name)
         if phase is not None:
             self._depths.append(self._timer.depth)
@@ -119,17 +119,17 @@ def _phase_of(action_name: str) -> str | None:
 
 
 STOPPING_CALLBACKS = (Checkpoint, EarlyStopping, Timer)
-"""A module's callbacks that a run omits, because it writes no checkpoints and ends with its window."""
+"""Module callbacks that a run omits, because it writes no checkpoints and ends with its window."""
 
 _HOOKS_WITH_DATA = ("configure_optimizers", "on_fit_start")
-"""Hooks before training in which Lightning also sets up the training loader if its length is requested."""
+"""Hooks before training in which Lightning sets up the training loader early if its length is requested."""
 
 
 class RunTrainer(pl.Trainer):
-    """A Trainer that runs until its listener stops it, and reports to modules how long training will be.
+    """A Trainer that runs until its listener stops it, and reports the planned length of training to modules.
 
     Modules and callbacks read `max_epochs`, `max_steps` and `estimated_stepping_batches`, for instance for learning
-    rate schedules. The values are those requested by the config, or higher if the phase needs more.
+    rate schedules. The values are those set in the config, or higher if the phase needs more.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class RunTrainer(pl.Trainer):
     ) -> None:
         """`pass_samples` returns the samples in one pass over the training data, across all ranks, or None if unknown.
 
-        `settings` are the Trainer's arguments. Nothing is logged unless they set `log_every_n_steps`.
+        `settings` are the Trainer's arguments. Nothing is logged unless `log_every_n_steps` is among them.
         """
         self._config, self._length, self._pass_samples = config, length, pass_samples
         self._config_epochs, self._config_steps = requested_length(config.trainer)
@@ -171,7 +171,7 @@ class RunTrainer(pl.Trainer):
     def batches_per_step(self) -> int:
         """Return how many batches nearly every optimiser step will hold. Raises Unsupported if steps will differ.
 
-        Under manual optimisation it is assumed to be one.
+        Under manual optimisation, one batch per step is assumed.
         """
         factors = {self.accumulate_grad_batches}
         for callback in self.callbacks:  # type: ignore[attr-defined]
@@ -247,7 +247,7 @@ class RunTrainer(pl.Trainer):
     def _batches_of_an_epoch(self) -> float | None:
         """Return the number of batches in an epoch, infinite for an endless stream; None until there is a loader.
 
-        In `_HOOKS_WITH_DATA` the loader is created for this purpose, on every rank.
+        In `_HOOKS_WITH_DATA`, every rank creates the loader for this purpose.
         """
         if self.fit_loop._combined_loader is None:
             if self._setting_up_data or self.lightning_module is None:
@@ -314,7 +314,7 @@ _DTYPES = {
     "bf16-mixed": (torch.float32, torch.bfloat16),
     "16-mixed": (torch.float32, torch.float16),
 }
-"""Precision -> allowed dtypes of trained parameters. With mixed precision a strategy may store float32 elsewhere."""
+"""Precision -> allowed dtypes of trained parameters. In mixed precision, a strategy may store float32 elsewhere."""
 
 
 def require_dtypes(module: pl.LightningModule, precision: str) -> None:
@@ -333,7 +333,7 @@ def require_dtypes(module: pl.LightningModule, precision: str) -> None:
 
 
 class StepCallback(pl.Callback):
-    """Reports steps to the `listener` and validations to `validation`, and stops the Trainer when they request it."""
+    """Reports steps to `listener` and validations to `validation`, and stops the Trainer when either requests it."""
 
     def __init__(self, batch_size: int, heartbeat: Heartbeat, ranks: int = 1, run_seconds: float | None = None) -> None:
         """`batch_size` is the number of samples in each rank's first batch; `run_seconds` is the run's time limit."""
@@ -460,7 +460,7 @@ class LightningLoop:
     def __init__(self, spec: RunSpec, length: TrainingLength | None = None) -> None:
         """Build the Trainer. Raises Unsupported if Lightning or the machine rejects the combination.
 
-        `length` bounds the phase; None derives the bound from the numbers of steps in the config.
+        `length` bounds the phase; if it is None, the bound is derived from the step counts in the config.
         """
         self._spec = spec
         self.name = "lightning"
@@ -508,7 +508,7 @@ class LightningLoop:
         self._trainer.profiler = PhaseProfiler(timer)  # type: ignore[attr-defined]
 
     def disable_gradient_sync(self) -> bool:
-        """Enter `no_sync` for the rest of this module's lifetime; return False if the strategy does not use DDP."""
+        """Enter `no_sync` for the remaining lifetime of this module; return False if the strategy does not use DDP."""
         if isinstance(self._trainer.strategy, IndependentRanksStrategy):
             return True
         model = self._trainer.strategy.model
@@ -543,7 +543,7 @@ class LightningLoop:
         self.optimizer = ", ".join(type(optimizer).__name__ for optimizer in self._trainer.optimizers) or "none"
 
     def _check_scaled_learning_rate(self, module: pl.LightningModule) -> None:
-        """Raise Unsupported if the learning rate was scaled for a global batch unlike that of the optimiser steps."""
+        """Raise Unsupported if the learning rate was scaled for a global batch that the optimiser steps do not use."""
         counts = self.optimizer_steps.batch_counts()
         if not (counts and scales_learning_rate(self._spec.config) and uses_config_optimizer(module)):
             return
@@ -558,7 +558,7 @@ class LightningLoop:
             )
 
     def validate(self) -> dict[str, float] | None:
-        """Return the values that the trained module logs on the validation set; None without a validation set."""
+        """Return the values that the trained module logs on the validation set; None if there is no validation set."""
         self._trainer.limit_val_batches = self._limit_val_batches
         module = self._trainer.lightning_module
         try:
@@ -587,7 +587,7 @@ _STRATEGY_NAMES = {
 
 
 class _ExecutorEnvironment(LightningEnvironment):
-    """Ranks started by the executor, whose RANK, WORLD_SIZE and so on outlive a Trainer."""
+    """The environment of ranks started by the executor; RANK, WORLD_SIZE and so on outlive a Trainer."""
 
     def teardown(self) -> None:
         """Keep WORLD_SIZE, which Lightning would remove: the next phase reads it again."""
@@ -636,7 +636,7 @@ def _build_trainer(
 
 
 def _trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
-    """Instantiate and return the user's Trainer arguments. Raises InputError for those that accelsweep sets itself."""
+    """Instantiate the user's Trainer arguments. Raises InputError for arguments that accelsweep sets itself."""
     known = set(inspect.signature(pl.Trainer.__init__).parameters)
     for name in trainer:
         if name in RESERVED_ARGUMENTS:

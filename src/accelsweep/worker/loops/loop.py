@@ -1,7 +1,7 @@
-"""Protocols of the objects that drive a run's steps, and code shared by the training loops.
+"""Protocols for the objects that drive a run's steps, and code shared by the training loops.
 
 A `Driver` performs steps until its listener stops it. A `Loop` is a driver that trains a fresh module each time and can
-validate it, afterwards or in between. All are built from a `RunSpec`.
+validate it during or after training. All are built from a `RunSpec`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TrainingLength:
 
 
 class StepListener(Protocol):
-    """Decides when to end the steps, such as after the timed window or a number of samples."""
+    """Decides when to stop, such as after the timed window or a number of samples."""
 
     def begin(self) -> None:
         """Called before the first batch is fetched."""
@@ -54,7 +54,7 @@ class ValidationListener(Protocol):
 class Driver(Protocol):
     """Performs steps on this rank.
 
-    Its attributes are read back from the running objects, not copied from the config.
+    Attributes are read back from the running objects, not copied from the config.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Loop(ModuleDriver, Protocol):
         """Report the phases of all further steps to `timer`."""
 
     def disable_gradient_sync(self) -> bool:
-        """Stop exchanging gradients from the next step onwards; return False if this strategy cannot do so."""
+        """Stop exchanging gradients, starting with the next step; return False if the strategy cannot do so."""
 
     @property
     def epoch_samples(self) -> int | None:
@@ -121,12 +121,12 @@ class Loop(ModuleDriver, Protocol):
     def drive(self, listener: StepListener, validation: ValidationListener | None = None, data: Any = None) -> None:
         """Train a fresh module, seeded by the run, until one of the listeners ends it.
 
-        `data` reuses another loop's data module; None builds the one in the config. Raises errors from the user's code,
-        and InputError if there is a validation listener but no validation loop.
+        `data` is another loop's data module to reuse; None builds the one in the config. Raises errors from the user's
+        code, and InputError if there is a validation listener but no validation loop.
         """
 
     def validate(self) -> dict[str, float] | None:
-        """Return the values that the trained module logs on the validation set; None without a validation set."""
+        """Return the values that the trained module logs on the validation set; None if there is no validation set."""
 
 
 NO_LOSS = (
@@ -136,7 +136,7 @@ NO_LOSS = (
 
 
 def invalid_loss(output: Any) -> str | None:
-    """Return what is wrong with a training step's output; None if the output contains a loss or is None."""
+    """Describe what is wrong with a training step's output; None if the output contains a loss or is None."""
     loss = output.get("loss") if hasattr(output, "get") else output
     if loss is None or (hasattr(loss, "detach") and loss.numel() == 1):
         return None
@@ -160,7 +160,7 @@ VALIDATION_SHARE = 1 / 3
 
 
 class ValidationTimeout:
-    """Ends validation with a possibly endless loader before the run's time limit does, so that its results survive."""
+    """Stops validation with a possibly endless loader before the run's time limit, so that its results survive."""
 
     def __init__(self, run_seconds: float | None, clock: Clock = monotonic) -> None:
         """Start the clock. `run_seconds` is the run's time limit, or None."""
@@ -168,7 +168,7 @@ class ValidationTimeout:
         self._clock, self._began = clock, clock()
 
     def check(self, batches: int, owner: Any, position: int | None = None, remedy: str = "") -> None:
-        """Raise InputError if the loader has taken too long; call it only for a loader without a length.
+        """Raise InputError if the loader has taken too long. Only call this for a loader without a length.
 
         `owner` defines the loader, at `position` if there are several; `remedy` describes how to bound it.
         """
@@ -190,15 +190,15 @@ def first_learning_rate(optimizers: Sequence[torch.optim.Optimizer]) -> float | 
 
 
 class NoExample(NamedTuple):
-    """Replaces a batch that cannot be copied to the meta device, for this `reason`."""
+    """Placeholder for a batch that cannot be copied to the meta device; `reason` states why."""
 
     reason: str
 
 
 def to_meta(batch: Any) -> Any:
-    """Return `batch` with its tensors on the meta device, with floating-point tensors as float32.
+    """Return `batch` with its tensors on the meta device and floating-point tensors as float32.
 
-    Returns a `NoExample` for a batch that cannot be copied, because containers are rebuilt with their own types.
+    Containers are rebuilt with their own types; if that fails, a `NoExample` is returned.
     """
     import torch
     from lightning_utilities.core.apply_func import apply_to_collection

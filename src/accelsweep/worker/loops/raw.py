@@ -1,7 +1,7 @@
-"""`loop: raw`: the same module and data in a raw PyTorch loop, as it would be written by hand.
+"""`loop: raw`: trains the same module on the same data in a plain PyTorch loop, as one would write it by hand.
 
-The difference from `loop: lightning` is Lightning's overhead per step. It includes what a hand-written loop would: one
-optimiser with a schedule, autocast or a cast module, a gradient scaler, and DistributedDataParallel.
+The difference from `loop: lightning` is Lightning's overhead per step. The raw loop includes what a hand-written loop
+would: one optimiser with a schedule, autocast or a cast module, a gradient scaler, and DistributedDataParallel.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ _MEANS = ("mean", "avg", torch.mean)
 
 
 class RawLog:
-    """Collects, on the device, the values that a module without a Trainer logs.
+    """Collects the values that a module logs without a Trainer, and keeps them on the device.
 
-    Values logged per epoch are averaged, weighted by batch size; for other values the last one is used. The loop sets
+    Values logged per epoch are averaged, weighted by batch size; all others keep their last value. The loop sets
     `batch` before each step.
     """
 
     def __init__(self, device: torch.device) -> None:
-        """`device` is the device on which the ranks' sums are reduced."""
+        """The ranks' sums are reduced on `device`."""
         self._device = device
         self.batch: Any = None
         self._sums: dict[str, tuple[Any, float]] = {}
@@ -88,7 +88,7 @@ class RawLog:
         self._validating = validating
 
     def means(self, across_ranks: bool) -> dict[str, float]:
-        """Return each name's mean or last value. Waits for the device; with `across_ranks` every rank must call it."""
+        """Return each name's mean or last value. Waits for the device; if `across_ranks`, every rank must call it."""
         means = {}
         for name, (total, weight) in self._sums.items():
             pair = [float(total), weight]
@@ -136,7 +136,7 @@ class RawLoop:
     """A training loop without Lightning's Trainer."""
 
     def __init__(self, spec: RunSpec) -> None:
-        """Choose device and precision. Raises Unsupported for anything that only Lightning's loop supports."""
+        """Select device and precision. Raises Unsupported for anything that only Lightning's loop supports."""
         self._spec, self._place = spec, RankPlace.of(spec)
         self.device = rank_device(spec.config.accelerator, self._place)
         self.precision = checked_precision(spec, self.device, "loop=raw")
@@ -173,7 +173,7 @@ class RawLoop:
         self._timer = timer
 
     def disable_gradient_sync(self) -> bool:
-        """Enter `no_sync` for the rest of this module's lifetime."""
+        """Enter `no_sync` for the remaining lifetime of this module."""
         assert self._parallel is not None, "a single rank has no gradients to exchange"
         self._without_exchange.enter_context(self._parallel.no_sync())
         return True
@@ -202,7 +202,7 @@ class RawLoop:
             self._steps(phases.timed(self._timer), self._timer.fetching(batches), listener, validation)
 
     def validate(self) -> dict[str, float] | None:
-        """Return the values that the trained module logs on the validation set; None without a validation set."""
+        """Return the values that the trained module logs on the validation set; None if there is no validation set."""
         loader = self.data.val_dataloader() if self._validates() else []
         if loader == []:
             return None
@@ -290,7 +290,7 @@ class RawLoop:
 
 @dataclass(frozen=True)
 class _Phases:
-    """The phases of a step, in order."""
+    """The callables for a step's phases, in order."""
 
     move: Callable[[Any], Any]
     forward: Callable[[Any, int], Any]
@@ -320,7 +320,7 @@ class _Step(nn.Module):
 
 
 def _one_optimizer(module: pl.LightningModule) -> tuple[torch.optim.Optimizer, LRScheduler | None]:
-    """Return the module's only optimiser and its schedule, if any. It is stepped after each optimiser step."""
+    """Return the module's only optimiser and its schedule, if any, which is stepped after each optimiser step."""
     configured: Any = module.configure_optimizers()
     schedules: Any = ()
     if isinstance(configured, tuple) and len(configured) == 2 and all(isinstance(part, list) for part in configured):

@@ -1,12 +1,12 @@
 """Count the samples in a batch, in a pass over a loader, and in an optimiser step.
 
 Every rate is based on the number of samples in a batch, so an ambiguous batch is rejected. The module's
-`samples(batch)` is used if it is defined. Otherwise the loader states its batch size, and the first batch shows which
-dimension has that size. If the loader does not state a batch size, its batches must be unambiguous.
+`samples(batch)` is used if it is defined. Otherwise the first batch reveals which dimension matches the loader's batch
+size. If the loader does not declare a batch size, its batches must be unambiguous.
 
-Passes and optimiser steps are counted as they happen, because the config does not determine how many batches an
-optimiser step holds: Lightning steps at the end of every epoch regardless of `accumulate_grad_batches`, a callback may
-change that number from epoch to epoch, and under manual optimisation only the module decides.
+Passes and optimiser steps are counted as they happen, because the config does not determine how many batches go into an
+optimiser step: Lightning steps at the end of every epoch regardless of `accumulate_grad_batches`, a callback may change
+that number from epoch to epoch, and under manual optimisation only the module decides.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ MAX_WITNESSES = 3
 
 
 class SampleCounter:
-    """Counts the samples in one loader's batches. The first batch determines how."""
+    """Counts the samples in one loader's batches, in a way determined by the first batch."""
 
     def __init__(self, batch_size: int, ranks: int = 1) -> None:
-        """`batch_size` is the number of samples that the first batch must hold on each of the `ranks`."""
+        """`batch_size` is the number of samples that the first batch must contain on each of the `ranks`."""
         self._batch_size, self._ranks = batch_size, ranks
         self._count: Callable[[Any], int] | None = None
         self._uniform = True
@@ -81,8 +81,8 @@ class SampleCounter:
     def epoch_samples(self, data: Any, loader: Any, batches: float | None = None) -> int | None:
         """Return the number of samples in one pass over the training data, across all ranks; None if unknown.
 
-        Sources, in order: the data module's `epoch_samples`, a completed pass, the loader's length. `batches` is the
-        number of batches in a pass, if the loader does not determine it.
+        It is taken from the first available of the data module's `epoch_samples`, a completed pass, and the loader's
+        length. `batches` is the number of batches in a pass if the loader does not determine it.
         """
         stated = getattr(data, "epoch_samples", None)
         if stated is not None:
@@ -122,7 +122,7 @@ class SampleCounter:
 
 
 class OptimizerSteps:
-    """Counts the batches whose gradients each optimiser step uses. Batches are numbered from 0."""
+    """Counts the batches whose gradients contribute to each optimiser step. Batches are numbered from 0."""
 
     def __init__(self) -> None:
         """Counting only starts with `watch`."""
@@ -132,7 +132,7 @@ class OptimizerSteps:
         self._steps: dict[torch.optim.Optimizer, list[tuple[int, int]]] = {}
 
     def watch(self, optimizers: Sequence[torch.optim.Optimizer], accumulate: int, wrappers: Sequence[Any] = ()) -> None:
-        """Start counting; the config accumulates `accumulate` batches per step.
+        """Start counting. `accumulate` is the number of batches per step according to the config.
 
         `wrappers` are the LightningOptimizers of a module with manual optimisation, whose gradients and steps are
         observed directly. Otherwise the Trainer reports gradients and steps.
@@ -147,8 +147,8 @@ class OptimizerSteps:
     def _observe(self, optimizer: torch.optim.Optimizer, wrapper: Any, pending: set[int]) -> None:
         """Add hooks to the steps of `optimizer` and to the gradients of its first and last parameter.
 
-        Another optimiser's loss may also produce gradients in these parameters: gradients dropped by `zero_grad` do not
-        count.
+        Gradients dropped by `zero_grad` do not count, because another optimiser's loss may also produce gradients in
+        these parameters.
         """
         optimizer.register_step_post_hook(lambda stepped, *_: self.stepped(stepped))
         parameters = [each for group in optimizer.param_groups for each in group["params"] if each.requires_grad]
@@ -198,13 +198,13 @@ class OptimizerSteps:
         return any(0 < len(pending) < self._most for pending in self._pending.values())
 
     def batch_counts(self, since: int = 0) -> tuple[Counter[int], ...]:
-        """Return, for each optimiser that has stepped since batch `since`, how many steps held how many batches."""
+        """Return, for each optimiser that has stepped since batch `since`, the number of steps per batch count."""
         counts = (Counter(count for batch, count in steps if batch >= since) for steps in self._steps.values())
         return tuple(counter for counter in counts if counter)
 
 
 def usual_batches_per_step(counts: Iterable[Counter[int]]) -> int | None:
-    """Return how many batches nearly all optimiser steps held; None if they differ or there were no steps."""
+    """Return how many batches nearly all optimiser steps used; None if they differ or there were no steps."""
     usual = set[int | None]()
     for counter in counts:
         batches, steps = counter.most_common(1)[0]
@@ -213,7 +213,7 @@ def usual_batches_per_step(counts: Iterable[Counter[int]]) -> int | None:
 
 
 def _size_remedy(samples: int, batch_size: int, ranks: int, loader: Any) -> str:
-    """Return the likely reason why the first batch does not hold `batch_size` samples, and the remedy."""
+    """Describe the likely reason why the first batch does not contain `batch_size` samples, and the remedy."""
     first = _first_loader(loader)
     if first is not loader:
         name = next(iter(loader)) if isinstance(loader, Mapping) else 0
@@ -256,7 +256,7 @@ def rows_of(loader: Any) -> int | None:
 
 
 def length_of(sized: Any) -> int | None:
-    """Return the length of a dataset, sampler or loader; None if it has none."""
+    """Return the length of a dataset, sampler or loader; None if it does not define one."""
     try:
         return len(sized)
     except (TypeError, NotImplementedError):
@@ -266,13 +266,13 @@ def length_of(sized: Any) -> int | None:
 def may_be_endless(loader: Any) -> bool:
     """Return whether a loader has no length and its dataset is not marked `finite`.
 
-    The attribute exists because Lightning warns about iterable datasets with a length.
+    Iterable datasets set this attribute instead of a length, because Lightning warns about a length.
     """
     return length_of(loader) is None and not getattr(getattr(loader, "dataset", None), "finite", False)
 
 
 def _first_loader(loader: Any) -> Any:
-    """Return the first of several loaders, whose samples are counted."""
+    """Return the loader whose samples are counted: the first, if there are several."""
     while isinstance(loader, Mapping | list | tuple) and loader:
         loader = next(iter(loader.values())) if isinstance(loader, Mapping) else loader[0]
     return loader
@@ -294,7 +294,7 @@ def _module_counter(module: Any) -> Callable[[Any], int] | None:
 
 
 def _shape_counter(batch: Any, loader: Any, ranks: int) -> Callable[[Any], int]:
-    """Return a function that counts samples in the dimensions that hold the samples of `batch`, the first batch."""
+    """Return a function that counts samples along the dimensions identified in the first batch, `batch`."""
     prefix, part, loader = _first_part(batch, loader)
     stated, rows = declared_batch_size(loader), rows_of(loader)
     if stated is not None and rows:
@@ -313,14 +313,14 @@ def _shape_counter(batch: Any, loader: Any, ranks: int) -> Callable[[Any], int]:
 
 
 class _SampleDimensions:
-    """The dimensions that may count samples: those whose length is the size of the first batch.
+    """The candidate sample dimensions: those whose length equals the size of the first batch.
 
-    Usually that is only the first dimension. A batch of shape (time, samples, ...) with as many time steps as samples
+    Usually only the first dimension qualifies. A batch of shape (time, samples, ...) with as many time steps as samples
     is ambiguous until a short batch arrives. One-dimensional parts, such as targets, resolve the ambiguity.
     """
 
     def __init__(self, batch: Any, paths: Sequence[Path], sizes: set[int] | None) -> None:
-        """`paths` lead to the parts that hold samples; `sizes` are the possible batch sizes, None if unknown."""
+        """`paths` lead to the parts that contain samples; `sizes` are the possible batch sizes, or None if unknown."""
         self._sizes, self._paths = sizes, paths
         self._size = min(length_at(batch, path) for path in paths)
         shapes = [lengths_at(batch, path) for path in paths]
@@ -364,7 +364,7 @@ class _SampleDimensions:
 
 
 def _paths_of_size(batch: Any, size: int) -> tuple[Path, ...]:
-    """Return the paths to the parts of `batch` that have the `size` stated by its loader."""
+    """Return the paths to the parts of `batch` whose size is the `size` declared by its loader."""
     if paths := possible_sizes(batch, lone=size == 1).get(size):
         return paths
     path = next((path for path, count in lengths(batch) if count == size), None)
@@ -374,7 +374,7 @@ def _paths_of_size(batch: Any, size: int) -> tuple[Path, ...]:
 
 
 def _unambiguous_paths(batch: Any) -> tuple[Path, ...]:
-    """Return the paths to the parts that have the only possible size of `batch`."""
+    """Return the paths to the parts whose size is the only possible size of `batch`."""
     sizes = possible_sizes(batch)
     listed = isinstance(batch, list | tuple) and any(
         () in paths and hasattr(batch[0], "ndim") for paths in sizes.values()

@@ -1,4 +1,4 @@
-"""Additions to Lightning: accelerators for more kinds of device, FSDP on CPUs, and ranks that exchange nothing."""
+"""Additions to Lightning: accelerators for more device kinds, FSDP on CPUs, and ranks that exchange no gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from accelsweep.worker.rank_setup import RankPlace
 
 
 class KindAccelerator(Accelerator):
-    """The accelerator of a kind of device, built on torch's module for it. Subclasses set `kind`."""
+    """Base accelerator for a device kind, backed by the matching torch module. Subclasses set `kind`."""
 
     kind = ""
 
@@ -29,7 +29,7 @@ class KindAccelerator(Accelerator):
         kind_of(self.kind).select_device(device.index or 0)
 
     def get_device_stats(self, device: Any) -> dict[str, Any]:
-        """Return nothing: the window reads its own statistics."""
+        """Return an empty mapping: the window reads its own statistics."""
         del device
         return {}
 
@@ -49,12 +49,12 @@ class KindAccelerator(Accelerator):
 
     @classmethod
     def auto_device_count(cls) -> int:
-        """Return the number of devices that torch finds."""
+        """Return the number of devices that torch detects."""
         return int(torch.get_device_module(cls.kind).device_count())
 
     @classmethod
     def is_available(cls) -> bool:
-        """Return whether torch finds a device of this kind."""
+        """Return whether torch detects a device of this kind."""
         return kind_of(cls.kind).unavailable_reason() is None
 
     @classmethod
@@ -64,17 +64,17 @@ class KindAccelerator(Accelerator):
 
 
 def register_accelerator(kind: str) -> None:
-    """Register the kind's accelerator with Lightning, once."""
+    """Register the kind's accelerator with Lightning, unless already registered."""
     if kind not in AcceleratorRegistry:
         accelerator = type(f"{kind.title()}Accelerator", (KindAccelerator,), {"kind": kind})
         AcceleratorRegistry.register(kind, accelerator, description=f"{kind}, by torch's module for it")
 
 
 def device_arguments(kind: str, precision: str, place: RankPlace, settings: dict[str, Any]) -> dict[str, Any]:
-    """Add the Trainer's arguments for a run on this kind of device to the user's `settings`.
+    """Add the Trainer's arguments for a run on this device kind to the user's `settings`.
 
-    For kinds unknown to Lightning the single-device strategy and autocast are set here, because Lightning's defaults
-    are the CPU and CUDA's autocast.
+    For kinds unknown to Lightning, this sets the single-device strategy and autocast, because Lightning defaults to the
+    CPU and to CUDA's autocast.
     """
     if kind_of(kind).known_to_lightning:
         return settings | {"accelerator": kind, "precision": precision}
@@ -92,14 +92,14 @@ def device_arguments(kind: str, precision: str, place: RankPlace, settings: dict
 class FullySharded(FSDPStrategy):
     """Lightning's FSDPStrategy with two fixes.
 
-    torch can shard on a CPU if it gets the device, but Lightning passes a GPU's index. Lightning would also wrap a
+    torch can shard on a CPU if it is passed the device, but Lightning passes a GPU index. Lightning would also wrap a
     module a second time when it is validated after training.
     """
 
     _sharded: Module | None = None
 
     def _setup_model(self, model: Module) -> Module:
-        """Return the wrapped `model`, with the same wrapper each time."""
+        """Return the wrapped `model`, reusing the same wrapper each time."""
         if self._sharded is None or self._sharded.module is not model:
             on_cpu = self.root_device.type == "cpu"
             self._sharded = self._shard_on_cpu(model) if on_cpu else super()._setup_model(model)
@@ -129,7 +129,7 @@ class CpuFSDPPrecision(FSDPPrecision):
 
 
 def replace_fsdp(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the Trainer's `settings` with Lightning's names for FSDP replaced by `FullySharded`."""
+    """Return the Trainer's `settings` with Lightning's FSDP names replaced by `FullySharded`."""
     strategy = settings.get("strategy")
     if strategy in FSDP:
         settings = settings | {"strategy": FullySharded(cpu_offload=strategy == "fsdp_cpu_offload")}
@@ -140,7 +140,7 @@ def replace_fsdp(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 INDEPENDENT_RANKS = "independent_ranks"
-"""The name for `IndependentRanksStrategy` in `trainer.strategy`."""
+"""The name that selects `IndependentRanksStrategy` in `trainer.strategy`."""
 
 
 class IndependentRanksStrategy(DDPStrategy):

@@ -1,7 +1,7 @@
-"""Replacements for Lightning's Trainer in the loops that have none: raw training, inference and kernels.
+"""Stands in for Lightning's Trainer in loops that do not use one: raw training, inference and kernels.
 
-They cover device and precision, the data module's hooks, moving batches to the device, the results of loss scaling, and
-a stub for `self.trainer`.
+Covers device and precision, the data module's hooks, moving batches to the device, the results of loss scaling, and a
+stub for `self.trainer`.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ CAST = {"32-true": torch.float32, "64-true": torch.float64, "bf16-true": torch.b
 
 
 def rank_device(accelerator: str, place: RankPlace) -> torch.device:
-    """Return this rank's device. Raises MissingDevice if torch finds no device of the required kind."""
+    """Return this rank's device. Raises MissingDevice if torch detects no device of the required kind."""
     require_device(accelerator)
     return kind_of(accelerator).select_device(place.local_rank)
 
 
 def require_device(accelerator: str) -> None:
-    """Raise MissingDevice if torch finds no device of this kind, although the plan expects one."""
+    """Raise MissingDevice if torch detects no device of this kind although the plan expects one."""
     if reason := kind_of(accelerator).unavailable_reason():
         raise MissingDevice(f"accelerator={accelerator}: torch {torch.__version__} {reason}")
 
@@ -73,7 +73,7 @@ def autocast_factory(precision: str, device: torch.device) -> Callable[[], Abstr
 def run_setup_hooks(
     data: pl.LightningDataModule, module: pl.LightningModule, place: RankPlace, stage: str = "fit"
 ) -> None:
-    """Call the hook `prepare_data` once per host, and the hooks `setup` and `configure_model` on every rank."""
+    """Call the `prepare_data` hook once per host, and the `setup` and `configure_model` hooks on every rank."""
     if place.local_rank == 0:
         data.prepare_data()
         module.prepare_data()
@@ -85,7 +85,10 @@ def run_setup_hooks(
 
 
 def rank_loader(loader: Any, place: RankPlace) -> DataLoader[Any]:
-    """Return `loader`, with a DistributedSampler if several ranks share its rows. Raises Unsupported."""
+    """Return `loader`, with a DistributedSampler if several ranks share its rows.
+
+    Raises Unsupported if `loader` is not a DataLoader.
+    """
     if not isinstance(loader, DataLoader):
         raise Unsupported(f"a raw loop needs one DataLoader; the data gives a {type(loader).__name__}")
     if place.size == 1 or isinstance(loader.dataset, IterableDataset):
@@ -107,7 +110,7 @@ def rank_loader(loader: Any, place: RankPlace) -> DataLoader[Any]:
 def endless_batches(
     loader: DataLoader[Any], pass_ended: Callable[[int], object], heartbeat: Heartbeat
 ) -> Iterator[Any]:
-    """Yield batches from `loader` endlessly; after each pass, `pass_ended` gets the number of batches so far.
+    """Yield batches from `loader` endlessly; after each pass, call `pass_ended` with the number of batches so far.
 
     `heartbeat` is paused while the loader restarts.
     """
@@ -132,8 +135,9 @@ def batch_mover(
     """Return a function that moves a batch to the device and casts its floating-point tensors to `dtype`, if any.
 
     It calls the hooks `on_before_batch_transfer`, `transfer_batch_to_device` and `on_after_batch_transfer` of the data
-    module, or else of the module. As in Lightning, the hooks get a batch that has been cast. The last hook's result is
-    cast again, because a data module that converts bytes to floats in it has no Trainer from which to get the dtype.
+    module, or else of the module. As in Lightning, the hooks receive a batch that has already been cast. The last
+    hook's result is cast again, because a data module that converts bytes to floats there has no Trainer to read the
+    dtype from.
     """
     before = overridden_hook("on_before_batch_transfer", data, module)
     transfer = overridden_hook("transfer_batch_to_device", data, module)
@@ -151,7 +155,7 @@ def batch_mover(
 
 
 def overridden_hook(name: str, *owners: Any) -> Callable[..., Any] | None:
-    """Return the hook from the first owner that overrides it, on its class or on the instance, or None."""
+    """Return the hook of the first owner that overrides it, on its class or on the instance, or None."""
     for owner in owners:
         hook = getattr(owner, name)
         if getattr(hook, "__func__", hook) is not getattr(DataHooks, name):
@@ -162,7 +166,7 @@ def overridden_hook(name: str, *owners: Any) -> Callable[..., Any] | None:
 def move_batch(batch: Any, device: torch.device | None, dtype: torch.dtype | None) -> Any:
     """Return `batch` on `device`, with floating-point tensors as `dtype`; None leaves either unchanged.
 
-    As in Lightning, any object with a method `to` is moved by that method. A container that cannot be rebuilt with its
+    As in Lightning, any object with a `to` method is moved by calling it. A container that cannot be rebuilt as its own
     type is not cast.
     """
     if isinstance(batch, Tensor):
@@ -202,9 +206,9 @@ class LossScale:
     """Reads the loss scale after training in fp16, and counts the optimiser steps skipped because of overflows."""
 
     def __init__(self, precision: str, scaler: Any = None, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """`scaler` is a torch GradScaler; None or a disabled scaler means that nothing is scaled.
+        """`scaler` is a torch GradScaler; if it is None or disabled, nothing is scaled.
 
-        `optimizer` is the only optimiser, or None if there are several, whose steps cannot be counted.
+        `optimizer` is the only optimiser, or None if there are several, in which case their steps cannot be counted.
         """
         self._precision = precision
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
@@ -249,7 +253,7 @@ class LossScale:
 
 
 class ScratchLogger(DummyLogger):
-    """A logger that discards everything, with a folder for files that hooks write alongside their logs."""
+    """A logger that discards everything, but provides a folder for files that hooks write alongside their logs."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` is created on first use."""
@@ -264,7 +268,7 @@ class ScratchLogger(DummyLogger):
 
     @property
     def log_dir(self) -> str:
-        """The folder; TensorBoardLogger and CSVLogger have this property."""
+        """The folder; TensorBoardLogger and CSVLogger define this property."""
         return self.save_dir
 
     @property
@@ -300,10 +304,10 @@ UNCALLED_HOOKS = (
 
 
 class TrainerStub:
-    """The `self.trainer` in loops without a Trainer: has the ranks and a discarding logger, and raises otherwise."""
+    """The `self.trainer` in loops without a Trainer: provides ranks and a discarding logger, and raises otherwise."""
 
     def __init__(self, owner: object, module: pl.LightningModule, place: RankPlace, spec: RunSpec, what: str) -> None:
-        """`owner` is the module or data module that has this stub; `what` is `loop=raw`, or the task."""
+        """`owner` is the module or data module that this stub is attached to; `what` is `loop=raw`, or the task."""
         self._owner, self._what = type(owner).__name__, what
         self.lightning_module = module
         self.world_size, self.num_nodes, self.num_devices = place.size, spec.config.num_nodes, place.local_size
@@ -328,20 +332,20 @@ class TrainerStub:
 def attach_trainer_stub(
     module: pl.LightningModule, data: pl.LightningDataModule, place: RankPlace, spec: RunSpec, what: str = "loop=raw"
 ) -> None:
-    """Give module and data module a `TrainerStub`."""
+    """Attach a `TrainerStub` to the module and the data module."""
     module.trainer = TrainerStub(module, module, place, spec, what)  # type: ignore[assignment]
     data.trainer = TrainerStub(data, module, place, spec, what)  # type: ignore[assignment]
 
 
 def with_batch_idx(step: Callable[..., Any]) -> Callable[[Any, int], Any]:
-    """Return a module's `step` as a function of batch and batch index, even if the method does not take the index."""
+    """Wrap a module's `step` to take a batch and a batch index, even if the method itself does not take the index."""
     if is_param_in_hook_signature(step, "batch_idx", min_args=2):
         return step
     return lambda batch, _: step(batch)
 
 
 def refuse_hooks(module: pl.LightningModule) -> None:
-    """Raise Unsupported if `module` defines a hook that is only called by Lightning's loop."""
+    """Raise Unsupported if `module` defines a hook that only Lightning's loop calls."""
     for name in UNCALLED_HOOKS:
         if getattr(type(module), name) is not getattr(pl.LightningModule, name):
             raise Unsupported(f"loop=raw calls no {name}, which {type(module).__name__} defines: use loop=lightning")

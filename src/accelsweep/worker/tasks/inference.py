@@ -1,9 +1,9 @@
-"""`task: inference`: answer queries with one copy of a module per rank, in MLPerf's scenarios.
+"""`task: inference`: answers queries with one copy of a module per rank, in MLPerf's scenarios.
 
-V. J. Reddi et al., "MLPerf Inference Benchmark" (ISCA 2020), section IV. A query is one batch. `offline` has all
-queries available and measures samples per second. `single_stream` sends each query when the previous query has been
-answered and measures latencies, from passing the batch to the module's hooks to the finished answer. `multi_stream`
-does the same with several samples per query. `server` is a separate task.
+The scenarios are from V. J. Reddi et al., "MLPerf Inference Benchmark" (ISCA 2020), section IV. A query is one batch.
+In `offline`, all queries are available from the start, and samples per second are measured. `single_stream` sends each
+query when the previous one has been answered and measures latencies, from passing the batch to the module's hooks until
+the answer is complete. `multi_stream` does the same with several samples per query. `server` is a separate task.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class InferenceDriver:
     optimizer_steps = None
 
     def __init__(self, spec: RunSpec, place: RankPlace, clock: Clock = monotonic) -> None:
-        """Choose device and precision. Raises Unsupported if this machine does not have them."""
+        """Select device and precision. Raises Unsupported if this machine does not support them."""
         self._spec, self._place, self._clock = spec, place, clock
         self.device = rank_device(spec.config.accelerator, place)
         self.precision = checked_precision(spec, self.device, "task=inference")
@@ -109,7 +109,7 @@ class InferenceDriver:
         return module, loader, batch_mover(module, data, self.device, cast)
 
     def _queries(self, data: pl.LightningDataModule, module: pl.LightningModule) -> Any:
-        """Return the prediction loader; the training loader for fake data or if there is no prediction loader."""
+        """Return the prediction loader, or the training loader for fake data and if there is no prediction loader."""
         predict_dataloader = overridden_hook("predict_dataloader", data)
         if predict_dataloader is None or self._spec.config.measure.fake_loader:
             run_setup_hooks(data, module, self._place)
@@ -130,12 +130,12 @@ def predict_step_of(module: pl.LightningModule) -> Callable[[Any, int], Any]:
 
 
 def input_part(batch: Any) -> Any:
-    """Return the first part of a tuple or list (inputs, targets, ...); anything else is returned as the input."""
+    """Return the first part of a tuple or list (inputs, targets, ...); anything else is returned unchanged."""
     return batch[0] if isinstance(batch, list | tuple) and batch and not is_packed(batch) else batch
 
 
 class Inference:
-    """The inference task; the window counts the samples that have been answered."""
+    """The inference task, whose window counts answered samples."""
 
     tolerated_failures: Collection[ErrorKind] = ANY_FAILURE
     rest: tuple[str, ...] = ()
@@ -154,7 +154,7 @@ class Inference:
         return self._driver
 
     def window_closed(self, measured: Measurement, report: RankReport) -> None:
-        """Add the latencies of the queries."""
+        """Add the query latencies."""
         driver, self._driver = self._driver, None
         assert driver is not None, "driver() comes first"
         self._example = driver.example
@@ -172,12 +172,12 @@ class Inference:
 
 
 def predict(module: pl.LightningModule, batch: Any) -> Any:
-    """Answer a batch on the meta device to count the operations."""
+    """Answer a batch on the meta device, to count its operations."""
     return predict_step_of(module)(batch, 0)
 
 
 def latency_metrics(seconds: list[float], rules: Measure) -> dict[str, Metric]:
-    """Return the percentiles of the queries' latencies, or the reason why the scenario has no latencies."""
+    """Return percentiles of the query latencies, or the reason why the scenario measures no latencies."""
     scope = "rank 0, one query at a time"
     if rules.scenario in SEQUENTIAL_SCENARIOS:
         return {name: percentile(seconds, share, "queries", scope) for name, share in QUERY_PERCENTILES.items()}
@@ -186,7 +186,7 @@ def latency_metrics(seconds: list[float], rules: Measure) -> dict[str, Metric]:
 
 
 def first_samples(batches: Iterator[Any], size: int, count: int) -> list[Any]:
-    """Return the first `count` single samples from `batches` of `size` samples. Raises as `split_batch` does."""
+    """Return the first `count` single samples from `batches` of `size` samples. Raises like `split_batch`."""
     return list(islice(chain.from_iterable(split_batch(batch, size) for batch in batches), count))
 
 

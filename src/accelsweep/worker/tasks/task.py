@@ -1,4 +1,4 @@
-"""The interface of a task, and the lookup of the config's task."""
+"""The task interface, and the lookup of the task selected by the config."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Task(Protocol):
 
     @property
     def tolerated_failures(self) -> Collection[ErrorKind]:
-        """Failures in `after_window` after which the run still counts as measured: the rate is useful on its own."""
+        """Failures in `after_window` after which the run still counts as measured: its rate is useful on its own."""
 
     def driver(self) -> Driver:
         """Return the driver for the window's steps. Raises Unsupported if this machine cannot run it."""
 
     def window_closed(self, measured: Measurement, report: RankReport) -> None:
-        """Add the driver's results to the report, and the metrics that `after_window` will measure as `not_reached`.
+        """Add the driver's results to the report, with the metrics left to `after_window` marked as `not_reached`.
 
         The task must then drop its reference to the driver, so that the driver's memory is freed.
         """
 
     def after_window(self, report: RankReport) -> None:
-        """Measure everything that takes long, in separate phases. Raises errors from the user's code."""
+        """Measure everything that takes a long time, in separate phases. Raises errors from the user's code."""
 
 
 def make_task(spec: RunSpec, place: RankPlace) -> Task:

@@ -1,9 +1,9 @@
-"""Train until validation reaches a target: count samples, stop the clock for each validation, and decide.
+"""Trains until validation reaches a target: counts samples, stops the clock during validation, and checks the target.
 
-The result is that of C. Coleman et al., "DAWNBench: An End-to-End Deep Learning Benchmark and Competition" (2017): the
-time until the first validation that is good enough. It only includes training, because the frequency of validation is a
-choice of the measurement. The time including validation is reported as well, as in MLPerf Training (P. Mattson et al.,
-2020). The clock starts before the first batch is fetched, with module and data set up.
+The result is defined as in C. Coleman et al., "DAWNBench: An End-to-End Deep Learning Benchmark and Competition"
+(2017): the time until the first validation that is good enough. It only includes training, because the validation
+frequency is a choice made for the measurement. The time including validation is reported as well, as in MLPerf Training
+(P. Mattson et al., 2020). The clock starts once module and data are set up, before the first batch is fetched.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ TARGET_METRICS = (
     "best_quality",
     "quality_seconds",
 )
-"""The names of the metrics for training to a target."""
+"""The names of the metrics of training to a target."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The target: `metric` at least (`better` max) or at most (min) `value`.
+    """The target: `metric` must be at least (`better` is max) or at most (min) `value`.
 
     Steps are batches per rank. Validation runs every `every_steps`; training ends after `max_steps`, unless it is None.
     """
@@ -55,7 +55,7 @@ class Target:
 
     @classmethod
     def from_config(cls, config: SettingConfig, accumulate: int, epoch_samples: int | None) -> Target:
-        """Read the target from a config. Raises InputError that names the key to set.
+        """Read the target from a config. Raises InputError naming the key to set.
 
         Steps are rounded up to whole optimiser steps of `accumulate` batches.
         """
@@ -86,9 +86,9 @@ class Target:
 
 
 def most_samples(config: SettingConfig, epoch_samples: int | None) -> int | None:
-    """Return the maximum number of samples to train on before the target; None if only a time limit bounds it.
+    """Return the maximum number of samples to train on without reaching the target; None if only time is limited.
 
-    This is `measure.max_samples`, or else the number that follows from `trainer.max_epochs` or `trainer.max_steps`.
+    This is `measure.max_samples`, or else the number derived from `trainer.max_epochs` or `trainer.max_steps`.
     """
     if config.measure.max_samples is not None:
         return config.measure.max_samples
@@ -115,7 +115,7 @@ class TargetTraining:
     ) -> None:
         """The clock is read with `device` synchronised; `group` holds the ranks that train together.
 
-        `epoch_ends` is the loop's list of steps after which a pass over the data ended.
+        `epoch_ends` is the loop's list of the steps that completed a pass over the data.
         """
         self._target, self._device, self._group, self._clock = target, device, group, clock
         self.every_steps = target.every_steps
@@ -137,7 +137,7 @@ class TargetTraining:
         self._began_at = self._resume()
 
     def step_done(self, samples: int, loss: Any) -> bool:
-        """Count the step, and stop the clock if a validation is due. Return True once the samples are used up."""
+        """Count the step, and stop the clock if a validation is due. Return True once the samples are exhausted."""
         if self._resumed_at is None:
             raise InputError(NO_VALIDATION)
         self._marks.add()
@@ -155,7 +155,7 @@ class TargetTraining:
         return spent
 
     def _add_stalls(self, seconds: float) -> None:
-        """Find the stalls since the last validation, after which the data may have been restarted."""
+        """Find the stalls since the last validation; the data may have been restarted after it."""
         self._timer.stop()
         first = self._resumed_after
         restarts = [0, *(end - first for end in self._epoch_ends if end > first)]
@@ -190,7 +190,7 @@ class TargetTraining:
         return self._resumed_at
 
     def metrics(self) -> dict[str, Metric]:
-        """Return the metrics, using the slowest rank's seconds, and set `doubts`. Every rank must call it."""
+        """Return the metrics, based on the slowest rank's seconds, and set `doubts`. Every rank must call this."""
         threshold = stall_threshold(self.training_seconds)
         stalls = summarise([stall for stall in self._stalls if stall[0] >= threshold])
         seconds = {"training": self.training_seconds, "wall": self.wall_seconds, "gap": self._gap_seconds}

@@ -51,7 +51,7 @@ class TrainThroughput:
         return self._loop
 
     def window_closed(self, measured: Measurement, report: RankReport) -> None:
-        """Add the last loss, the size of the training set, the learning rate and the module's logged values."""
+        """Add the final loss, the training set size, the learning rate and the module's logged values."""
         loop, self._loop = self._loop, None
         assert loop is not None, "driver() comes first"
         self._example, self._epoch_samples = loop.example, loop.epoch_samples
@@ -129,7 +129,7 @@ def _logged(value: float) -> Metric:
 class TimeToAccuracy(TrainThroughput):
     """`task: time_to_accuracy`: instead of the quality phase, train a fresh module until it reaches the target."""
 
-    tolerated_failures = frozenset({"user_exception"})  # may still reach it with a larger memory or time limit
+    tolerated_failures = frozenset({"user_exception"})  # a run with more memory or time may still reach the target
 
     def _quality_not_reached(self) -> dict[str, Metric]:
         return not_reached(TARGET_METRICS, self._spec.config.measure.quality_metric)
@@ -149,18 +149,18 @@ class TimeToAccuracy(TrainThroughput):
 
 
 class LargestBatch:
-    """`task: largest_batch`: one trial, which is a few training steps at one batch size under a memory cap."""
+    """`task: largest_batch`: one trial, consisting of a few training steps at one batch size under a memory cap."""
 
     tolerated_failures = frozenset[ErrorKind]()  # the result is whether the batch fits
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
-        """`spec` holds the batch size and, if the executor measured it, the host memory per rank."""
+        """`spec` contains the batch size and, if the executor measured it, the host memory per rank."""
         self._spec, self._place = spec, place
         self._loop: Loop | None = None
         self._cap: MemoryCap | None = None
 
     def driver(self) -> Loop:
-        """Return the training loop. Module, data and optimiser are built in its first step, under the cap."""
+        """Return the training loop. It builds module, data and optimiser in its first step, under the cap."""
         self._loop = loop = make_loop(self._spec)
         measure = self._spec.config.measure
         host = self._spec.host_memory or free_memory_per_rank(self._place.local_size, measure.rank_memory_bytes)
@@ -170,7 +170,7 @@ class LargestBatch:
         return loop
 
     def window_closed(self, measured: Measurement, report: RankReport) -> None:
-        """Add this rank's cap and peak, and the size of the training set."""
+        """Add this rank's cap and peak, and the training set size."""
         del measured
         loop, self._loop = self._loop, None
         assert loop is not None, "driver() comes first"
