@@ -123,7 +123,7 @@ TABLE_FIGURES = frozenset(_of_features("table"))
 
 
 def caption_files() -> dict[str, str]:
-    """Return the captions by file name, with reStructuredText and jinja2 markup escaped."""
+    """Return the captions keyed by file name, with reStructuredText and jinja2 markup escaped."""
     return {f"{name}.rst": re.sub(r"([\\*`|_{}])", r"\\\1", caption.text) + "\n" for name, caption in CAPTIONS.items()}
 
 

@@ -1,4 +1,4 @@
-"""Copies a sweep to MLflow: snapshots the folder, lists the store, writes the difference, and repeats until identical.
+"""Copies a sweep to MLflow: snapshots the folder, lists the store, writes differences, and repeats until none remain.
 
 The same loop makes a first copy, resumes an interrupted copy, replaces runs that were measured again, and converges
 when several publishers run at once.

@@ -130,7 +130,7 @@ def running_run(running: RunningRun, setting: PlannedSetting) -> MlflowRun:
 
 
 def report_run(snapshot: Snapshot, digest: str, constraints: Path | None) -> MlflowRun:
-    """Return the `report` run of the current revision, with the report, plan, table of records and pinned versions."""
+    """Return the current revision's `report` run, containing the report, plan, record table and pinned versions."""
     folder, manifest, findings = snapshot.folder, snapshot.manifest, snapshot.findings
     files = [(folder.report, "report"), (folder.manifest, "plan"), (folder.findings, ""), (folder.records, "")]
     files += [(constraints, "plan")] if constraints else []
