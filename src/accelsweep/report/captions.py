@@ -116,7 +116,7 @@ CAPTIONS: dict[str, Caption] = {
     **_of_features("last"),
     **_of_features("table"),
 }
-"""Captions by figure, of the core and features, in reading order. A figure's files are `NAME.svg` and `NAME.csv`."""
+"""Captions keyed by figure, including features', in reading order. A figure's files are `NAME.svg` and `NAME.csv`."""
 
 TABLE_FIGURES = frozenset(_of_features("table"))
 """Figures that are shown above the table of the same name."""

@@ -93,7 +93,7 @@ def _law_data(law: ScalingLaw) -> dict[str, Any]:
 
 
 def failures_table(findings: Findings) -> ReportTable:
-    """Return every outcome except `measured`, a row per setting and outcome, and combinations excluded by a rule."""
+    """Return all outcomes except `measured`, one row per setting and outcome, and combinations excluded by a rule."""
     rows: list[tuple[Entry, ...]] = []
     data: list[dict[str, Any]] = []
     for setting in findings.settings:

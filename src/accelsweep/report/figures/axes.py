@@ -59,7 +59,7 @@ def round_ticks(low: float, high: float) -> list[float]:
 
 
 def ratio_domain(rows: Sequence[DataRow], *bounds: float) -> tuple[float, float]:
-    """Return the ends of a logarithmic axis that covers every ratio, `bounds`, and intervals within `RATIO_REACH`."""
+    """Return the ends of a log axis that covers every ratio, `bounds`, and the intervals within `RATIO_REACH`."""
     ratios = [row["ratio"] for row in rows if row["ratio"] is not None and row["ratio"] > 0]
     low, high = min([*ratios, *bounds]), max([*ratios, *bounds])
     lows = [row["low"] for row in rows if row["low"] is not None and row["low"] > 0]
