@@ -64,7 +64,7 @@ class VersionsRequest(Extension):
         return parse_gate(self.fail_if) if self.fail_if is not None else None
 
     def resolved(self, home: Path, request: Request) -> Request:
-        """Return the request with the sweep's name; with `--until-decided`, the gate also sets the threshold."""
+        """Return the request with the sweep's name; under `--until-decided`, the gate also determines the threshold."""
         from accelsweep.planning.checked_grid import comparison_name
 
         gate, overrides = self.gate, request.overrides
@@ -98,7 +98,7 @@ class VersionsRequest(Extension):
 
 @dataclass(frozen=True)
 class VersionComparison:
-    """The findings on versions. With a gate, `gate_results` has the result for each setting, `state` the worst one."""
+    """Findings on versions. With a gate, `gate_results` contains each setting's result and `state` the worst result."""
 
     findings: Findings
     manifest: Manifest
@@ -115,7 +115,7 @@ class VersionComparison:
 
 
 def measure_versions(home: Path, request: Request) -> tuple[int, VersionComparison | None]:
-    """Measure the versions and write the report; return the exit code and the comparison, None if it has no findings.
+    """Measure the versions and write the report; return the exit code and the comparison, None without findings.
 
     If `fail_if` is set, the exit code is 3 for a supported regression, 1 if a setting could not be judged, and 0
     otherwise.
@@ -306,7 +306,7 @@ def annotate(answer: AbAnswer) -> None:
 
 
 def annotation(row: VersionedSetting, fail_if: str | None) -> str:
-    """Return a workflow command: an error for a regression, a warning if it could not be judged, else a notice."""
+    """Return a workflow command: error for a regression, warning if it could not be judged, else notice."""
     level = _LEVELS.get(row.gate, "notice")
     gate = f" ({row.gate}: {fail_if})" if row.gate is not None else ""
     ratio = f"{ratio_text(row.ratio)}, " if row.ratio else ""

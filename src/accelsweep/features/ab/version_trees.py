@@ -154,7 +154,7 @@ def _make_writable(tree: Path) -> None:
 
 
 def _change_modes(tree: Path, change: Callable[[int], int]) -> None:
-    """Change the modes of a tree and its contents, except links; folders first, to make their contents accessible."""
+    """Change the modes of a tree's contents, except links. Folders come first, to make their contents accessible."""
     if not tree.is_dir() or tree.is_symlink():
         return
     content = (Path(parent, name) for parent, folders, files in os.walk(tree) for name in (*folders, *files))

@@ -201,7 +201,7 @@ def _energy(start: Start) -> float | str:
 
 
 def _starts(folder: SweepFolder, numbers: Sequence[str]) -> Iterator[Start]:
-    """Yield the starts of these jobs in order. Starts from other folders are of earlier jobs with a reused number."""
+    """Yield these jobs' starts in order. Starts from other folders belong to earlier jobs with a reused number."""
     output = ask(
         *("sacct", "--noheader", "--parsable2", "--duplicates", f"--format={_FIELDS}", f"--jobs={','.join(numbers)}"),
         timeout_seconds=_TIMEOUT_SECONDS,

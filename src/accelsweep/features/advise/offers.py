@@ -1,4 +1,4 @@
-"""Offers: ways to run a whole training, on settings measured here or on devices the best setting is projected onto.
+"""Offers: ways to run a whole training, on locally measured settings, or on devices projected from the best one.
 
 Hours are samples divided by a rate. Projections onto several devices use this sweep's GPU scaling, or else published
 efficiencies. Nothing is projected onto several machines.

@@ -197,7 +197,7 @@ def _at_least(offers: Sequence[Offer], terms: Terms) -> str:
 
 
 def in_words(offer: Offer) -> str:
-    """Return what an offer takes: `takes 3.1 h [3.0, 3.2]`, or `would take about 9.1 h, 6.2 to 13, for about 7 USD`."""
+    """Format an offer's needs: `takes 3.1 h [3.0, 3.2]`, or `would take about 9.1 h, 6.2 to 13, for about 7 USD`."""
     cost = ", and has no price" if usd_of(offer) is None else f", for {span_words(offer, 'usd')}"
     return f"{'takes' if offer.measured else 'would take'} {span_words(offer, 'hours')}{cost}"
 

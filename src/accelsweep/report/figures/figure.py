@@ -158,7 +158,7 @@ Chart: TypeAlias = alt.LayerChart | alt.FacetChart
 
 
 def has_values(rows: Sequence[DataRow], key: str) -> bool:
-    """Return whether any row has this value (neither None nor False), because layers without marks are left out."""
+    """Return whether any row's value is set (neither None nor False), because layers without marks are left out."""
     return any(row[key] is not None and row[key] is not False for row in rows)
 
 
