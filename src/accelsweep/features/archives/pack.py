@@ -255,7 +255,7 @@ DRAWERS = (
 
 
 def drawn_with() -> dict[str, str]:
-    """Return what determines the bytes of findings and report besides the records: versions, system and machine."""
+    """Return what else, besides the records, determines the bytes of findings and report: versions, system, machine."""
     versions = {name: metadata.version(name) for name in DRAWERS}
     return {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine(), **versions}
 

@@ -94,7 +94,7 @@ def fit_of(booster: Booster, features: Features, labels: Labels) -> tuple[FitOnc
 
 
 Preparing = Literal["apart", "in_fit"]
-"""Convert rows to the library's format `apart` (once before the window, timed separately) or `in_fit` (each time)."""
+"""Convert rows to the library's format `apart` (once before the window, timed separately) or `in_fit` (per fit)."""
 
 
 def prepares_apart(prepare: str) -> bool:

@@ -19,7 +19,7 @@ RELEVANT_COLUMNS = 6
 """The number of columns that determine the class; the others are noise."""
 
 NOISE = 0.7
-"""Standard deviation of the noise added to the rule's value, which itself varies by about 1.4."""
+"""Standard deviation of the noise added to the rule's value, whose own standard deviation is about 1.4."""
 
 
 class MadeRows(FiniteData):

@@ -47,7 +47,7 @@ PROJECTION_CONFIDENCE = 0.9
 """The confidence of a projection's interval."""
 
 RATE_FIGURE = ClaimFigure(setting={"of": "what is projected"}, unit="1/s")
-"""The metric required to project a setting: a rate."""
+"""The figure required to project a setting: a rate."""
 
 
 def build_section(analysis: Analysis) -> Claims | None:
@@ -148,7 +148,7 @@ class _Value:
 
 @dataclass(frozen=True)
 class CompositeJudge:
-    """Judges composite figures. `others` has the runs of other sweeps; `project` projects a setting onto a board."""
+    """Judges composite figures. `others` contains other sweeps' runs; `project` projects a setting onto a board."""
 
     others: Mapping[str, Sequence[SettingRuns]]
     project: Callable[[SettingRuns, str], Projection]
