@@ -46,7 +46,7 @@ _UNKNOWN = object()
 
 @dataclass(frozen=True)
 class Side:
-    """The required values of one side of a figure, and its settings; if not `known`, their values are unknown."""
+    """The values required on one side of a figure, and its settings; if not `known`, their values are unknown."""
 
     wanted: Mapping[str, Any]
     settings: tuple[SettingRuns, ...]

@@ -368,7 +368,7 @@ _STOP_TIMEOUT_SECONDS = 150
 
 
 class SystemdBackend:
-    """A transient unit of `systemd --user`, which outlives the terminal, and with lingering enabled, the login."""
+    """A transient `systemd --user` unit. It outlives the terminal and, if lingering is enabled, the login session."""
 
     name: BackendName = "systemd"
     queues = False
@@ -444,7 +444,7 @@ def backend_of(submission: Submission) -> Backend:
 
 
 def exclusive_job_options(site: Site, blocks: Iterable[Resources]) -> list[str]:
-    """Return the sbatch options of each distinct size among these blocks that takes whole nodes, on any node."""
+    """Return the sbatch options for each distinct size among these blocks that occupies whole nodes, on any node."""
     sizes = dict.fromkeys(
         block for block in blocks if block.node is None and site.of_kind(block.node_kind).slurm.exclusive
     )

@@ -52,7 +52,7 @@ _MISSES = 3
 
 
 def detach(home: Path, request: Request, foreground_options: Sequence[str]) -> int | None:
-    """Under `--detach`, plan the request and start its driver in the background; return the exit code.
+    """With `--detach`, plan the request and start its driver in the background; return the exit code.
 
     Returns None without `--detach`. `foreground_options` lists the options in use whose output goes to the terminal.
     """
