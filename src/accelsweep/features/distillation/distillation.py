@@ -150,7 +150,7 @@ class Distillation(Classifier):
 
 
 def _parse_device(name: str) -> torch.device:
-    """Return the teacher's device. Raises InputError if torch does not know the name, Unsupported if it is absent."""
+    """Return the teacher's device. Raises InputError if torch rejects the name, Unsupported if it is absent."""
     try:
         device = torch.device(name)
     except RuntimeError as error:

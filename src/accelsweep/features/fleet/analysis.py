@@ -196,7 +196,7 @@ def _compare(nodes: Mapping[str, NodeData], fleet: Fleet, confidence: float) -> 
 
 
 def _deviations(values: Mapping[str, Sequence[float]]) -> dict[str, Deviation]:
-    """Return the deviation from the others of each node with values; empty if fewer than two nodes have values."""
+    """Return the deviation from the others for each node with values; empty if there are fewer than two such nodes."""
     known = {node: numbers for node, numbers in values.items() if numbers}
     if len(known) < 2:
         return {}

@@ -23,7 +23,7 @@ MIN_GROUPS = 2
 """With fewer groups of at least two values, the components are not identifiable."""
 
 MIN_GROUPS_FOR_INTERVAL = 3
-"""Two groups have a single degree of freedom between them: the interval would extend to hundreds of times the value."""
+"""With two groups there is one degree of freedom between them: the interval would reach hundreds of times the value."""
 
 _NO_SPREAD = 1e-12
 """A standard deviation below this is rounding error, not noise."""
@@ -144,7 +144,7 @@ class Deviation:
     reason: str | None = None
 
     def interval(self, family: Family) -> Interval:
-        """Return the interval as one of `family`, never narrower than the plain interval from the group's own noise."""
+        """Return the interval as one of `family`, never narrower than the plain interval based on the group's noise."""
         if self.reason is not None:
             return Interval(self.center, None, self.count, self.reason)
         half_width = critical_t(self.degrees, family.confidence, family.size) * self.error

@@ -61,7 +61,7 @@ class GridEngine(JobOptions):
 
 
 def check_options(options: GridEngine, file_of: Callable[[str], str]) -> None:
-    """Raise InputError for options in `extra` that we set ourselves, because qsub would use the last of two.
+    """Raise InputError for options in `extra` that we set ourselves, because qsub uses the last of duplicates.
 
     `file_of` returns the file that defines a key.
     """
