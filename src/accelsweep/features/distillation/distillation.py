@@ -34,7 +34,7 @@ class Teacher:
     """
 
     def __init__(self, network: nn.Module, overlap: bool) -> None:
-        """With `overlap`, a batch is computed once it is submitted, otherwise once its outputs are requested."""
+        """With `overlap`, batches are computed eagerly on submission, otherwise lazily when outputs are requested."""
         self.network = network.eval().requires_grad_(requires_grad=False)
         self._overlap = overlap
         self._queue: deque[tuple[Tensor, torch.device, Future[Tensor] | None]] = deque()

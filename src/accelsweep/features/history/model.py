@@ -12,7 +12,7 @@ from accelsweep.records.estimates import Estimate, Verdict
 
 
 class Order(StrEnum):
-    """The order of points in all series."""
+    """What the points of every series are ordered by."""
 
     commit_date = "commit date"
     measurement_date = "date of measurement"

@@ -47,7 +47,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Target:
-    """Where notifications go: `command:` and a shell command, or an apprise address such as `json://host/path`."""
+    """Where notifications go: `command:` plus a shell command, or an apprise address such as `json://host/path`."""
 
     address: str
 
@@ -136,7 +136,7 @@ class Notifier:
         self._progressed_at = self._polled_at = clock()
 
     def progressed(self, progress: Progress) -> None:
-        """Send due notifications. Cheap to call often: it polls every 30 s at most, and only if there is a target."""
+        """Send due notifications. Cheap to call often: it polls at most every 30 s, and only if there is a target."""
         if not self._targets:
             return
         if progress.failure is not None and not self._failure_sent:
