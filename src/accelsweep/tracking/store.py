@@ -90,7 +90,7 @@ class Store:
         self.uri = uri
 
     def list_runs(self) -> dict[str, list[StoredRun]]:
-        """Return our active runs mapped by key, oldest first, so that concurrent publishers keep the same duplicate."""
+        """Return our active runs by key, oldest first, so that concurrent publishers keep the same duplicate."""
         runs: dict[str, list[StoredRun]] = {}
         for run in _search_runs(self.client, self.experiment_id):
             if KEY_TAG in run.data.tags:

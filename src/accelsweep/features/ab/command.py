@@ -64,7 +64,7 @@ class VersionsRequest(Extension):
         return parse_gate(self.fail_if) if self.fail_if is not None else None
 
     def resolved(self, home: Path, request: Request) -> Request:
-        """Return the request with the sweep's name; under `--until-decided`, the gate also determines the threshold."""
+        """Return the request with the sweep's name; with `--until-decided`, the gate also sets the threshold."""
         from accelsweep.planning.checked_grid import comparison_name
 
         gate, overrides = self.gate, request.overrides

@@ -53,7 +53,7 @@ _OUT_OF_MEMORY = "more memory than its limit"
 
 
 def job_name(sweep: str, home: Path, block: str) -> str:
-    """Return the name of a block's job. It identifies the sweep, folder and block, which qstat does not list."""
+    """Return the name of a block's job. It encodes the sweep, folder and block, because qstat lists nothing else."""
     return f"accelsweep-{re.sub(r'[^A-Za-z0-9_-]', '-', sweep)[:50]}-{_digest(home)}-{block}"
 
 

@@ -26,7 +26,7 @@ COLUMNS = (
 HEIGHT = 240
 
 _LEFT_LABELS_FROM = 0.6
-"""From this share of the points on, labels go left of their rule, where they still fit into the picture."""
+"""From this share of the points on, labels go left of their rule, because they would not fit on its right."""
 
 _LABEL_ROWS = 3
 """The number of rows that labels are staggered over, because neighbours would overlap on a phone."""
