@@ -1,4 +1,4 @@
-"""The Python API for notebooks and scripts: plan, run and open sweeps, and get them as frames, findings and charts."""
+"""The Python API for notebooks and scripts: plan, run and open sweeps, and get data frames, findings and charts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from accelsweep.records.run_files import read_steps
 from accelsweep.report.content import Content, build_content
 from accelsweep.report.html_page import TEMPLATES, render_static
 
-# Runs and settings as pandas frames. Column names carry the metric's unit, such as `step_seconds`.
+# Runs and settings as pandas data frames. Column names include the metric's unit, as in `step_seconds`.
 
 _TIMES = ("started_at", "finished_at")
 
@@ -43,10 +43,11 @@ _COUNTS = ("repeat", "position", "attempt", "seed")
 
 
 def runs_frame(rows: Iterable[RunRow], axes: Iterable[str]) -> pd.DataFrame:
-    """Return one row per run, in block order, and one row with an empty `run` per unsupported setting.
+    """Return one row per run, in block order, then one per unsupported setting, with an empty `run`.
 
-    `axis.KEY` is the value on an axis. Metric columns are named as in the reference; a missing value is NaN, never 0.
-    Times are in UTC, and `wall_seconds` is the duration of the run, including start-up and shutdown.
+    `axis.KEY` contains the value on that axis. Each metric's column is named as in the metrics reference; a missing
+    value is NaN, never 0. Times are UTC, and `wall_seconds` is the duration of the run, including start-up and
+    shutdown.
     """
     runs, axis_names = list(rows), list(axes)
     metrics = dict.fromkeys(name for run in runs for name in run.metrics)
@@ -91,11 +92,11 @@ def _number(value: float | None) -> float:
 
 
 def settings_frame(findings: Findings) -> pd.DataFrame:
-    """Return the report's numbers as one row per setting and hardware kind, in grid order.
+    """Return one row per setting and hardware kind, in grid order, with the numbers from the report.
 
     The rate column is named after its metric, such as `samples_per_second`. `speedup_ratio` is the ratio to the
     baseline, if any. `NAME_low` and `NAME_high` are the ends of an interval; `NAME_median` is a metric's median over
-    the repeats. Cost columns are named after the costs.
+    the repeats. Each cost has a column of the same name.
     """
     return _frame([_setting(findings, setting) for setting in findings.settings])
 
@@ -127,7 +128,7 @@ def _interval(name: str, estimate: Estimate | None) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class _RunFiles:
-    """Locates runs' files in one or several sweep folders; with several, runs are named SWEEP/RUN."""
+    """The run files of one or several sweep folders. If there are several, runs are named SWEEP/RUN."""
 
     folders: Sequence[SweepFolder]
 
@@ -146,10 +147,10 @@ class _RunFiles:
 
 
 class OpenedSweep:
-    """One sweep, or several merged sweeps. Records are read when it is opened; nothing is ever written.
+    """One sweep, or several merged sweeps, with the records as they were when it was opened. Read-only.
 
-    `name` is the sweep's name, or `A+B` for several sweeps, whose runs are then named SWEEP/RUN. As the last expression
-    of a notebook cell, the object displays the report's first screen.
+    `name` is the sweep's name, or `A+B` for merged sweeps, in which runs are named SWEEP/RUN. As the last expression of
+    a notebook cell, the object displays the report's first screen.
     """
 
     def __init__(self, folders: Sequence[SweepFolder]) -> None:
@@ -160,7 +161,7 @@ class OpenedSweep:
 
     @cached_property
     def findings(self) -> Findings:
-        """All numbers in the report, with intervals, verdicts and doubts, computed from the records."""
+        """All numbers in the report, computed from the records, including intervals, verdicts and doubts."""
         if len(self._parts) > 1:
             return analyse_together(self.name, self._parts)
         (part,), (folder,) = self._parts, self._files.folders
@@ -183,13 +184,13 @@ class OpenedSweep:
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """The names of this sweep's figures, in report order."""
+        """The names of the sweep's figures, in report order."""
         return tuple(figure.name for figure in self._content.figures)
 
     def figure(self, name: str) -> alt.LayerChart:
-        """Return a figure of the report, such as `speedup`, as an Altair chart that includes its data.
+        """Return a report figure, such as `speedup`, as a self-contained Altair chart.
 
-        Raises InputError if the figure is unknown or cannot be drawn for this sweep; the message gives the reason.
+        Raises InputError if the figure is unknown, or, with the reason, if it cannot be drawn for this sweep.
         """
         figures = {figure.name: figure for figure in self._content.figures}
         if name in figures:
@@ -235,16 +236,16 @@ def _part(folder: SweepFolder) -> Part:
     return Part(folder.name, read_runs(folder, manifest), manifest)
 
 
-# `accelsweep.plan` and `accelsweep.run` are the function counterparts of the commands of the same names.
+# `accelsweep.plan` and `accelsweep.run`: the commands of the same name, as functions.
 
 _MLFLOW_TELEMETRY = "MLFLOW_DISABLE_TELEMETRY"
 
 
 class SweepPlan:
-    """The preview of a sweep. `table` contains everything; a notebook displays the settings and the summary."""
+    """The preview of a sweep. `table` contains all of it; a notebook displays the settings and the summary."""
 
     def __init__(self, table: PlanTable) -> None:
-        """`table` is the content that `accelsweep plan` prints."""
+        """`table` contains what `accelsweep plan` prints."""
         self.table = table
 
     @property
@@ -271,7 +272,7 @@ class SweepPlan:
 
     @property
     def summary(self) -> tuple[str, ...]:
-        """The lines below the settings: blocks, runs, time, cost and the smallest detectable difference."""
+        """The summary below the settings: blocks, runs, time, cost and the smallest detectable difference."""
         return tuple(line.strip() for line in summary_lines(self.table))
 
     def __repr__(self) -> str:
@@ -320,10 +321,9 @@ def run(
 
     `features` maps options that features add to `accelsweep run`, such as notification targets, to their values.
 
-    Repeating the call resumes the sweep. A failed run does not raise; it appears in `.runs` with its reason.
+    Repeating the call resumes the sweep. A failed run does not raise: it appears in `.runs` with its reason.
     Interrupting the notebook works like Ctrl-C: finished runs are kept, and KeyboardInterrupt is raised. Raises
-    InputError for invalid input, before anything is written, and AccelsweepError if another command is running the
-    sweep.
+    InputError for wrong input before anything is written, and AccelsweepError if another command is running the sweep.
     """
     known = {option.name for option in registry.run_options()}
     if unknown := sorted((features or {}).keys() - known):
@@ -349,7 +349,7 @@ def run(
 
 @contextmanager
 def _mlflow_telemetry_disabled() -> Iterator[None]:
-    """Disable MLflow's telemetry in processes started within the block, unless the user set its variable."""
+    """Disable MLflow's telemetry in processes started within the `with` block, unless the user has set its variable."""
     is_set = _MLFLOW_TELEMETRY in os.environ
     os.environ.setdefault(_MLFLOW_TELEMETRY, "true")
     try:
@@ -369,18 +369,18 @@ def _listed(overrides: Sequence[str]) -> tuple[str, ...]:
     return tuple(overrides)
 
 
-# `accelsweep.open` opens a sweep by folder, by name or from an exported file, or merges several sweeps.
+# `accelsweep.open`: opens one or several sweeps, each given by folder, name or exported file.
 
 Source: TypeAlias = str | os.PathLike[str]
-"""A sweep's folder `sweeps/NAME`, its name in the working directory, or an exported file."""
+"""A sweep folder `sweeps/NAME`, the name of a sweep in the working directory, or an exported file."""
 
 
 def open_sweep(source: Source | Sequence[Source]) -> OpenedSweep:
-    """Read a sweep from its records, given a folder `sweeps/NAME`, a name, or an exported file.
+    """Read a sweep from its records, given its folder `sweeps/NAME`, its name, or an exported file.
 
-    Several sweeps are merged by hardware, as in `accelsweep report A B`: the first one provides the baseline and the
-    analysis options. Nothing is written, none of the sweep's code is run, and torch is not imported. Raises InputError
-    if there is no such sweep, a file cannot be used, or two sweeps share a name, and DamagedFile if a plan is damaged.
+    Several sweeps are merged by hardware, as `accelsweep report A B` does: the first provides the baseline and the
+    analysis options. Writes nothing, runs none of the sweep's code, and does not import torch. Raises InputError if
+    there is no such sweep, a file is unusable, or two sweeps share a name; DamagedFile if a plan is damaged.
     """
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     if not sources:
@@ -396,7 +396,7 @@ def open_sweep(source: Source | Sequence[Source]) -> OpenedSweep:
 
 
 def _folder(path: Path, temporary_folders: contextlib.ExitStack) -> SweepFolder:
-    """Return a sweep's folder. A file is unpacked into a temporary folder, which `temporary_folders` removes."""
+    """Return a sweep's folder. A file is unpacked into a temporary folder, which is removed by `temporary_folders`."""
     known = known_sweeps(Path.cwd())
     if str(path) in known:
         return existing_sweep(Path.cwd(), str(path))

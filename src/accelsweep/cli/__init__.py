@@ -14,7 +14,7 @@ __all__ = ["app", "commands", "main"]
 
 
 def main() -> None:
-    """Run the command line. Our own errors end in a message and an exit code, never in a traceback."""
+    """Run the command line. Our own errors produce a message and an exit code, never a traceback."""
     _restart_without_strict_variables()
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     _ensure_user_name()
@@ -23,7 +23,7 @@ def main() -> None:
 
 
 _STRICT_VARIABLES = ("PYTHONWARNINGS", "PYTHONOPTIMIZE", "PYTHONINSPECT")
-"""Strict-mode variables, which every Python process that we start would inherit.
+"""Strict-mode variables that every child Python process would inherit.
 
 PYTHONWARNINGS=error turns Lightning's own warnings into crashes; altair and MLflow fail to import without
 docstrings (PYTHONOPTIMIZE=2).
@@ -39,7 +39,7 @@ def _restart_without_strict_variables() -> None:
 
 
 def _ensure_user_name() -> None:
-    """Name a user without an account, as in a container started with `--user`: Snakemake needs a user name."""
+    """Set a user name if the user has no account, as in a container started with `--user`: Snakemake requires one."""
     try:
         getpass.getuser()
     except (KeyError, OSError):

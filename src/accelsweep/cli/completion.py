@@ -1,6 +1,7 @@
 """Shell completions for sweeps, settings, config group choices, outcomes and profiles.
 
-Completion must be fast, so names come from folder listings and nothing heavy is imported. On errors it returns nothing.
+Completion must be fast, so names come from folder listings and nothing heavy is imported. On errors, nothing is
+returned.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def silent(complete: Callable[_Arguments, list[_Completion]]) -> Callable[_Argum
 
 @silent
 def overrides(before: Sequence[str], incomplete: str) -> list[str]:
-    """Complete an override such as `experiment=quickstart`, given the words `before` it.
+    """Complete an override such as `experiment=quickstart`; `before` contains the preceding words.
 
     bash splits words at `=` and completes the value alone; other shells complete the whole override. After a comma, the
     next value is completed.
@@ -74,7 +75,7 @@ def sweeps(incomplete: str) -> list[str]:
 
 @silent
 def settings(sweep: str | None, incomplete: str) -> list[tuple[str, str]]:
-    """Complete the name of a setting in a sweep, with its label."""
+    """Complete the name of one of a sweep's settings, showing its label."""
     from accelsweep.config.setting import label
     from accelsweep.records.plan import Manifest
 

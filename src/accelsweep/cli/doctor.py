@@ -65,10 +65,10 @@ class DoctorAnswer(Answer):
 # The state of this machine: disk, locks, memory, load, clocks, other work, GPUs.
 
 MIN_FREE_BYTES = 2_000_000_000
-"""More disk space than a sweep with records and report needs, and more memory than a run with its libraries needs."""
+"""Enough disk space for a sweep's records and report, and enough memory for a run and its libraries, with a margin."""
 
 MIN_FREE_INODES = 2_000
-"""More than a sweep of a few dozen runs needs."""
+"""Enough for a sweep of a few dozen runs, with a margin."""
 
 MAX_LOAD = 2 * FOREIGN
 """Maximum load average of an idle machine as a share of its cores: twice what disturbs a run."""
@@ -76,11 +76,11 @@ MAX_LOAD = 2 * FOREIGN
 MAX_CLOCK_DIFFERENCE_SECONDS = 60.0
 
 MAX_IDLE_DEVICE_BYTES = 2**30
-"""GPU memory that drivers and displays are allowed to use."""
+"""GPU memory that drivers and displays may use without a warning."""
 
 
 def machine_now(home: Path) -> Iterator[CheckResult]:
-    """Check the machine and the folder `home`, where a file is created briefly to read the disk's clock."""
+    """Check the machine and the folder `home`, where a short-lived file is created to read the disk's clock."""
     state = host_state()
     yield from _folder(home)
     yield _locks()
@@ -192,15 +192,15 @@ def _gpu(state: dict[str, Any], model: str) -> Iterator[CheckResult]:
         yield CheckResult(ok=None, what=what, found=found, remedy="stop what uses it (see nvidia-smi)")
 
 
-# A site's cluster: whether the scheduler would accept its jobs, and what a short job finds on a node.
+# A site's cluster: whether the scheduler would accept its jobs, and what a short job detects on a node.
 
 _POLL_SECONDS = 2.0
 
 _MAX_FILE_DELAY_SECONDS = 60.0
-"""A shared disk may take this long to show a node's file here, because it caches the file's absence."""
+"""On a shared disk, a node's file may take this long to become visible here, because its absence is cached."""
 
 _MAX_MINUTES = math.ceil(START_UP_SECONDS / 60)
-"""The minutes that a plan allows a block for start-up: modules, scratch, and loading torch from a slow disk."""
+"""Start-up minutes that a plan allows each block: modules, scratch, and loading torch from a slow disk."""
 
 
 def examine_site(site: Site) -> Iterator[CheckResult]:
@@ -246,7 +246,7 @@ def _acceptance(needs: Resources, site: Site, engine: Engine) -> CheckResult:
 
 
 def _too_little_memory(needs: Resources, site: Site, engine: Engine) -> CheckResult | None:
-    """Return a note if the site sets no memory and the scheduler's default for this job is too small."""
+    """Return a note if the site does not set the memory and the scheduler's default is too small for this job."""
     if needs.mem_mb is not None:
         return None
     try:
@@ -267,9 +267,9 @@ def _job_name(needs: Resources, engine: Engine) -> str:
 
 
 def try_jobs(site: Site, home: Path, wait_minutes: float) -> Iterator[CheckResult]:
-    """Submit the smallest job to each kind of node, and yield its checks there. A job that waits longer is cancelled.
+    """Submit the smallest job to each node kind, and yield its checks there. A job that waits too long is cancelled.
 
-    Yields nothing for a site without a scheduler. Raises AccelsweepError if the scheduler does not answer.
+    Yields nothing if the site has no scheduler. Raises AccelsweepError if the scheduler does not answer.
     """
     if (engine := engine_of(site)) is None:
         return
@@ -301,7 +301,7 @@ def _try_job(needs: Resources, site: Site, engine: Engine, home: Path, wait_minu
 def _job_results(
     what: str, job: str, engine: Engine, site: Site, log: Path, wait_minutes: float
 ) -> Iterator[CheckResult]:
-    """Wait for the job to end, then yield the checks in the last line of its log, or why there are none."""
+    """Wait for the job to end, then yield the checks from the last line of its log, or the reason for their absence."""
     deadline = time.monotonic() + wait_minutes * 60
     try:
         while (state := engine.state(job)) and time.monotonic() <= deadline:
@@ -349,15 +349,15 @@ def examine(
 ) -> int:
     """Print every check; return 1 if one failed, else 0.
 
-    `overrides` may name a site to check as well. With `job_minutes`, a short job is submitted to each of the site's
-    kinds of node, and waited for that long. Raises InputError for a wrong site, AccelsweepError if its scheduler does
-    not answer.
+    `overrides` may name a site to check as well. If `job_minutes` is given, a short job is submitted to each of the
+    site's node kinds, with this timeout. Raises InputError for a wrong site, AccelsweepError if its scheduler does not
+    answer.
     """
     site = _site(home, overrides, job_minutes)
     checks = []
     for check in _all(home, site, job_minutes):
         checks.append(check)
-        if not as_json:  # print each immediately: some take a moment
+        if not as_json:  # print each check immediately: some take a moment
             mark, tone = ("note", Tone.doubtful) if check.ok is None and check.remedy else _MARKS[check.ok]
             say_styled(mark, tone, f" {check.what}: {check.found}" + (f" -> {check.remedy}" if check.remedy else ""))
     failed = [check.what for check in checks if check.ok is False]

@@ -1,4 +1,4 @@
-"""Arguments and options that commands share, with shell completions, which are imported on use."""
+"""Arguments and options shared by several commands, with lazily imported shell completions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 
 def completing(name: str) -> Callable[[str], Any]:
-    """Return a completion that calls the function with this name in `cli.completion`."""
+    """Return a completion that calls the function of this name in `cli.completion`."""
 
     def complete(incomplete: str) -> Any:
         from accelsweep.cli import completion
@@ -27,7 +27,7 @@ def complete_override(ctx: typer.Context, incomplete: str) -> Any:
 
 
 def complete_setting(ctx: typer.Context, incomplete: str) -> Any:
-    """Complete a setting of the sweep given by the argument `name`."""
+    """Complete a setting of the sweep passed as the argument `name`."""
     from accelsweep.cli.completion import settings
 
     return settings(ctx.params.get("name"), incomplete)

@@ -1,4 +1,4 @@
-"""Options that features extend: those of measuring commands, and the sources of a site file."""
+"""Options that features can extend: those of measuring commands, and the sources of a site file."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def measures(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the options of measuring commands to a command, which receives them as its first argument, a `Request`.
 
-    `without` lists options to remove, `only` the options to keep: fields of `Request` and options of features.
-    `defaults` override those of `Request`.
+    `without` lists options to remove and `only` lists options to keep: fields of `Request` and features' options.
+    `defaults` override the defaults of `Request`.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -75,9 +75,9 @@ def measures(
 
 
 def run_elsewhere(request: Request, answers_here: Mapping[str, bool]) -> None:
-    """End the command if a feature runs it elsewhere. `answers_here` are options that need this terminal.
+    """Exit if a feature runs the command elsewhere. `answers_here` lists options whose output needs this terminal.
 
-    Raises InputError if one of them is given as well.
+    Raises InputError if any of these is also given.
     """
     given = [option for option, is_given in answers_here.items() if is_given]
     for run in registry.loaded("run_elsewhere"):
@@ -86,7 +86,7 @@ def run_elsewhere(request: Request, answers_here: Mapping[str, bool]) -> None:
 
 
 def with_sources(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command an option `--from-SCHEDULER` for each scheduler that can draft a site, passed as `**sources`."""
+    """Add `--from-SCHEDULER` options, passed as `**sources`, for each scheduler that can draft a site file."""
     sources = {"slurm": "sinfo lists"} | {each.name: f"{each.draft_source} list" for each in registry.schedulers()}
     declared = list(inspect.signature(command, eval_str=True).parameters.values())[:-1]
     options = [

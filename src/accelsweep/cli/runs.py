@@ -1,4 +1,4 @@
-"""`accelsweep runs` and `accelsweep retry`, and the lookup of a setting as typed by a user."""
+"""`accelsweep runs` and `accelsweep retry`, and resolving a setting typed by the user."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ListedRun(Frozen):
-    """A run, or a setting that the plan marks as unsupported. Fields that a row does not have are null."""
+    """A run, or a setting that the plan marks as unsupported. Fields that do not apply are null."""
 
     run: str | None = Field(None, description="the run's name")
     setting: str = Field(description="the setting's ID")
@@ -76,7 +76,7 @@ _INDENT = 15
 
 
 def print_runs(home: Path, name: str, outcome: str | None, *, sort: str = "plan", as_json: bool = False) -> None:
-    """Print the sweep's runs, or those with this outcome, each with reason and doubts below it.
+    """Print the sweep's runs, or only those with this outcome, each followed by its reason and doubts.
 
     `sort` is one of `SORTS`. Raises InputError for an unknown outcome or order.
     """
@@ -111,7 +111,7 @@ def _outcome_named(name: str) -> Outcome:
 
 
 def _list_runs(folder: SweepFolder) -> RunsAnswer:
-    """Return a row for each wanted run, in plan order, then one for each unsupported setting."""
+    """Return a row for each planned run, in plan order, then one for each unsupported setting."""
     from accelsweep.analysis.collect import read_runs
     from accelsweep.analysis.run_results import rate_metric_of
 
@@ -153,7 +153,7 @@ def _list_run(folder: SweepFolder, run: RunRow, rate: str | None) -> ListedRun:
 # `accelsweep retry`: reopen runs that failed or were disturbed; the next `accelsweep run` measures them.
 
 DISTURBED = "disturbed"
-"""Accepted by `retry` in addition to outcomes; selects measured runs that were disturbed by other load."""
+"""Accepted by `retry` in addition to outcomes: selects measured runs that were disturbed by other load."""
 
 _NOT_RETRIED = {
     Outcome.measured: "they have a result; for more repeats: accelsweep run ... --add-repeats K",
@@ -162,7 +162,7 @@ _NOT_RETRIED = {
 
 
 def retry_runs(home: Path, name: str, outcome: str) -> None:
-    """Reopen and list every run of the sweep that ended as `outcome`; their records are kept as earlier attempts.
+    """Reopen and list every run of the sweep that ended with `outcome`. Their records are kept as earlier attempts.
 
     `disturbed` reopens the measured runs that were disturbed by other load.
     """
@@ -187,13 +187,13 @@ def retry_runs(home: Path, name: str, outcome: str) -> None:
     say(f"{name}: {opened} runs re-opened" + ("; the same `accelsweep run` measures them" if opened else ""))
 
 
-# A setting as typed by a user: its ID or a prefix of it, its label, or its values.
+# Resolves a setting typed by the user: its ID or an ID prefix, its label, or its values.
 
 
 def resolve_setting(folder: SweepFolder, typed: str) -> str:
     """Return the name of the runnable setting that matches `typed`: `3f2a`, `cpu x2 | batch 32` or `batch_size=32`.
 
-    Raises InputError, which suggests the nearest setting, if none or several match.
+    If none or several match, raises InputError with the closest setting as a suggestion.
     """
     settings = Manifest.read(folder.manifest).settings
     runnable = [setting for setting in settings if setting.unsupported is None]
@@ -218,7 +218,7 @@ def _labels(setting: PlannedSetting) -> tuple[str, str]:
 
 
 def _has_values(setting: PlannedSetting, typed: str) -> bool:
-    """Return whether `typed` is `KEY=VALUE`, or several separated by spaces or commas, all of which the setting has."""
+    """Return whether `typed` is one or more `KEY=VALUE`, separated by spaces or commas, that all match the setting."""
     wanted = [part.partition("=") for part in typed.replace(",", " ").split()]
     axes = {key: override_value(value) for key, value in setting.axes.items()}
     return bool(wanted) and all(axes.get(key) == value for key, _, value in wanted)

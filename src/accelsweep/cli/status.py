@@ -1,4 +1,4 @@
-"""`accelsweep status`: the state of sweeps, from their files and, on a cluster, from its queue."""
+"""`accelsweep status`: the state of sweeps, read from their files and, on a cluster, from the job queue."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SweepState(SweepStatus):
 
 
 class UnplannedHead(Frozen):
-    """A background driver without a plan of the same name: it runs several sweeps, or searches batch sizes first."""
+    """A background driver with no plan of the same name: it runs several sweeps, or is still searching batch sizes."""
 
     sweep: str = Field(description="the name under which it can be followed")
     background: BackgroundState = Field(description="the driver")
@@ -98,7 +98,7 @@ def _all_sweeps(home: Path) -> StatusAnswer:
 
 
 def _unplanned_names(home: Path) -> list[str]:
-    """Return the names of folders in `sweeps/` with a background driver and no plan."""
+    """Return the names of folders in `sweeps/` that contain a background driver but no plan."""
     roots = (root for root in (home / SWEEPS_FOLDER).glob("*/") if not (root / MANIFEST_FILE).exists())
     return sorted(root.name for root in roots if _background(SweepFolder(home, root.name)))
 
@@ -133,12 +133,12 @@ def _findings(folder: SweepFolder) -> Findings | None:
     try:
         return Findings.read(folder.findings)
     except (FileNotFoundError, DamagedFile, NewerFile):
-        return None  # the next report recreates them from the records
+        return None  # the next report regenerates them from the records
 
 
 def _is_outdated(findings: Findings, runs: SweepStatus) -> bool:
-    """Return whether runs have ended, were reopened or were planned since the findings were made."""
-    derived = (Outcome.not_run, Outcome.unsupported)  # findings also count settings that never run under these
+    """Return whether runs have ended, been reopened or been planned since the findings were computed."""
+    derived = (Outcome.not_run, Outcome.unsupported)  # findings also count settings that never run as these
     then = {outcome: count for outcome, count in findings.outcomes.items() if outcome not in derived}
     now = {outcome: count for outcome, count in runs.outcomes.items() if outcome not in derived}
     return findings.revision != runs.revision or then != now

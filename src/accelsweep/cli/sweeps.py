@@ -41,9 +41,10 @@ class CompareAnswer(SweepComparison, Answer):
 
 
 def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None, *, as_json: bool = False) -> int:
-    """Print the comparison; return the exit code, which is 0 without a gate.
+    """Print the comparison and return the exit code, which is 0 if no gate is set.
 
-    With `fail_if`, the exit code is 3 for a supported regression, 1 if a setting could not be judged, and 0 otherwise.
+    If `fail_if` is set, the exit code is 3 for a supported regression, 1 if a setting could not be judged, and 0
+    otherwise.
     """
     from accelsweep.analysis import compare_sweeps as analysis
 
@@ -91,9 +92,9 @@ def _comparison_row(row: ComparedSetting) -> tuple[str | Styled, ...]:
 
 
 def delete_sweep(home: Path, name: str, ask: Callable[[str], bool] | None) -> None:
-    """Delete `sweeps/NAME` and `reports/NAME`, after asking for confirmation through `ask`, if given.
+    """Delete `sweeps/NAME` and `reports/NAME`, after confirmation through `ask`, if given.
 
-    Raises InputError if either is a link.
+    Raises InputError if either is a symbolic link.
     """
     folder = existing_sweep(home, name)
     refuse_if_running(folder)
@@ -117,9 +118,9 @@ def delete_sweep(home: Path, name: str, ask: Callable[[str], bool] | None) -> No
 
 
 def publish_now(home: Path, name: str, tracking_uri: str | None, *, reset: bool = False) -> str:
-    """Publish missing or changed runs; return a sentence about what was sent where.
+    """Publish missing or changed runs, and return a one-sentence summary.
 
-    With `reset`, the store is emptied first. If it is a file, the other sweeps in it are published again.
+    `reset` empties the store first. If the store is a file, the other sweeps in it are then republished.
     """
     from accelsweep.tracking.published_state import verified_up_to_date
 
@@ -135,7 +136,7 @@ def publish_now(home: Path, name: str, tracking_uri: str | None, *, reset: bool 
 
 
 def _empty_store(folder: SweepFolder, tracking_uri: str | None) -> list[SweepFolder]:
-    """Empty the store and return the other sweeps that were in it. Refused while any of them is being measured."""
+    """Empty the store and return the other sweeps that it contained. Rejected while any of them is being measured."""
     from accelsweep.tracking.published_state import published_sweeps
     from accelsweep.tracking.publisher import reset_store
     from accelsweep.tracking.store_uri import resolve_uri, sqlite_path
@@ -149,13 +150,13 @@ def _empty_store(folder: SweepFolder, tracking_uri: str | None) -> list[SweepFol
     return others
 
 
-# `accelsweep init`: writes a commented model, its data, an experiment and a test, which run as they are.
+# `accelsweep init`: writes a commented model, its data, an experiment and a test, all ready to run.
 
 STARTER_FILES = ("conf/experiment/mine.yaml", "my_model.py", "test_my_model.py")
 
 
 def write_starter(folder: Path) -> None:
-    """Write the starter into `folder`, created if needed. Raises InputError, and writes nothing, if a file exists."""
+    """Write the starter into `folder`, created if needed. Raises InputError and writes nothing if a file exists."""
     taken = [name for name in STARTER_FILES if (folder / name).exists()]
     if taken or (folder.exists() and not folder.is_dir()):
         what = f"{', '.join(taken)} in {folder}" if taken else str(folder)
@@ -176,12 +177,12 @@ def print_config(home: Path, overrides: Sequence[str], what: str) -> None:
     say(composed_yaml(home, overrides), nl=False)
 
 
-# `accelsweep site`: draft a cluster's site file, for the user to check and complete.
+# `accelsweep site`: drafts a cluster's site file for the user to check and complete.
 
 _DRAFTS = {"slurm": "accelsweep.schedulers.slurm_site:draft"} | {
     each.name: each.draft for each in registry.schedulers()
 }
-"""Scheduler -> the function that drafts a site file for it."""
+"""Scheduler -> the function that drafts its site file."""
 
 
 def write_draft(home: Path, name: str, schedulers: Sequence[str]) -> None:
@@ -210,9 +211,9 @@ def write_draft(home: Path, name: str, schedulers: Sequence[str]) -> None:
 
 
 def quickstart_overrides(text: str) -> list[str]:
-    """Return the overrides that make the quickstart measure every kind of node in this site file.
+    """Return the overrides that make the quickstart measure every node kind in this site file.
 
-    The CPU baseline runs on nodes without GPUs, if there are any.
+    The CPU baseline runs on nodes without GPUs if the site has any.
     """
     kinds = Site.model_validate(yaml.safe_load(text)).kinds
     with_gpus = [kind.name for kind in kinds if any(device.accelerator == "cuda" for device in kind.inventory)]

@@ -1,4 +1,4 @@
-"""The Typer application, which handles Hydra's options, features' commands, interrupts and errors."""
+"""The Typer application: handles Hydra's options, features' commands, interrupts and errors."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ OPTIONS: Mapping[str, str] = {
     "-cd": _ONE_CONFIG,
     "--config-dir": _ONE_CONFIG,
 }
-"""Hydra's own options, which Hydra users will try -> what to do instead."""
+"""Hydra option that Hydra users are likely to try -> what to do instead."""
 
 
 def refuse_options(arguments: Sequence[str]) -> None:
-    """Raise InputError for any of Hydra's options, with what to write instead."""
+    """Raise InputError for any of Hydra's own options, stating what to write instead."""
     for argument in arguments:
         name = argument.partition("=")[0]
         if name in OPTIONS:
@@ -58,10 +58,10 @@ _NO_LIMIT = 1000  # of characters
 
 
 class HydraCommand(TyperCommand):
-    """A command that takes Hydra overrides, so users may also try Hydra's options."""
+    """A command that accepts Hydra overrides, so users may also try Hydra's own options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Raise InputError for Hydra's options."""
+        """Reject Hydra's own options with InputError."""
         if not ctx.resilient_parsing:  # an error during completion would garble the user's command line
             refuse_options(args)
         return super().parse_args(ctx, args)
@@ -77,10 +77,10 @@ def _report_interrupts() -> Iterator[None]:
 
 
 class Commands(TyperGroup):
-    """The commands of the core and of features, listed with their full first sentences, which Typer would truncate."""
+    """The commands of the core and of features, listed with complete first sentences, which Typer would truncate."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
-        """Read the command line."""
+        """Parse the command line."""
         with _report_interrupts():
             return super().make_context(*arguments, **options)
 
@@ -90,17 +90,17 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of the core's commands, then those of features."""
+        """Return the names of the core commands, then those of the features' commands."""
         return [*super().list_commands(ctx), *(command.name for command in registry.commands())]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command. A feature's command is imported only now, so that `--help` stays fast."""
+        """Return a command. Features' commands are imported lazily, so that `--help` stays fast."""
         if (command := super().get_command(ctx, cmd_name)) is not None:
             return command
         return next((_typer_command(each) for each in registry.commands() if each.name == cmd_name), None)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write every command with its first sentence, on as many lines as needed."""
+        """Write every command with its first sentence, wrapped as needed."""
         rows = [(name, self.commands[name].get_short_help_str(_NO_LIMIT)) for name in super().list_commands(ctx)]
         rows += [(command.name, command.help) for command in registry.commands()]
         with formatter.section("Commands"):
@@ -116,7 +116,7 @@ def _typer_command(command: registry.Command) -> TyperCommand:
 
 
 def fail(message: str, code: int) -> int:
-    """Print why a command failed; return its exit code `code`."""
+    """Print why a command failed, and return `code`."""
     typer.echo(escaped(message), err=True)
     return code
 

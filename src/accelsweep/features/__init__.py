@@ -1,1 +1,1 @@
-"""Optional features: each folder holds all parts of one, and is described by the `FEATURE` in its `__init__.py`."""
+"""Optional features: each folder contains one complete feature, described by `FEATURE` in its `__init__.py`."""

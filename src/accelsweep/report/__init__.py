@@ -1,1 +1,1 @@
-"""Renders findings as tables, figures and a page. Adds no numbers."""
+"""Renders findings as tables, figures and a page, without computing new numbers."""

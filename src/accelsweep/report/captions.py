@@ -116,14 +116,14 @@ CAPTIONS: dict[str, Caption] = {
     **_of_features("last"),
     **_of_features("table"),
 }
-"""Captions by figure, of the core and features, in reading order. A figure's files are `NAME.svg` and `NAME.csv`."""
+"""Captions keyed by figure, including features', in reading order. A figure's files are `NAME.svg` and `NAME.csv`."""
 
 TABLE_FIGURES = frozenset(_of_features("table"))
 """Figures that are shown above the table of the same name."""
 
 
 def caption_files() -> dict[str, str]:
-    """Return the captions by file name, with reStructuredText and jinja2 markup escaped."""
+    """Return the captions keyed by file name, with reStructuredText and jinja2 markup escaped."""
     return {f"{name}.rst": re.sub(r"([\\*`|_{}])", r"\\\1", caption.text) + "\n" for name, caption in CAPTIONS.items()}
 
 

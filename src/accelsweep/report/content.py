@@ -49,7 +49,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class MainDoubt:
-    """The main reason for doubt; `code` is empty if no doubt was found, `minutes` if the time is unknown."""
+    """The main reason for doubt; `code` is empty if there is no doubt, `minutes` if the time is unknown."""
 
     text: str
     code: str
@@ -59,7 +59,7 @@ class MainDoubt:
 
 @dataclass(frozen=True)
 class Content:
-    """The texts, tables and figures of a report; `method` is the link to `docs/method.md`, if any."""
+    """A report's texts, tables and figures; `method` is the link to `docs/method.md`, if any."""
 
     findings: Findings
     tiles: tuple[Tile, ...]
@@ -109,7 +109,7 @@ class Content:
 
 
 def build_content(raw: Findings, folder: RunsPlace, method: str | None = None) -> Content:
-    """Return the content of the report on these findings. Only some runs' raw steps are read from `folder`."""
+    """Return the content of the report on these findings. Raw steps are read from `folder` for some runs only."""
     findings = _with_prose_labels(printable_findings(raw))
     figures = build_figures(findings, folder)
     baseline = next((setting for setting in findings.settings if setting.setting == findings.baseline), None)
@@ -152,7 +152,7 @@ def build_figures(findings: Findings, folder: RunsPlace) -> list[Figure | Skippe
 
 
 def _with_prose_labels(findings: Findings) -> Findings:
-    """Label settings in prose, as the headline does, with the hardware if a setting ran on several kinds."""
+    """Label settings in prose, as in the headline, adding the hardware if a setting ran on several kinds."""
     names = Counter(setting.setting for setting in findings.settings)
     settings = []
     for setting in findings.settings:
@@ -166,7 +166,7 @@ def _chosen(findings: Findings, choice: Choice | None) -> SettingFinding | None:
 
 
 def build_tiles(findings: Findings, chosen: SettingFinding | None, baseline: SettingFinding | None) -> tuple[Tile, ...]:
-    """Return the rate, memory, quality, and cost or energy of the chosen setting, or else of the baseline."""
+    """Return the rate, memory, quality, and cost or energy of the chosen setting, falling back to the baseline."""
     baseline = baseline if baseline is not None and baseline.measured else None
     setting = chosen or baseline
     if setting is None:
@@ -187,7 +187,7 @@ def build_tiles(findings: Findings, chosen: SettingFinding | None, baseline: Set
 
 
 def _tile(name: str, value: Estimate | None, baseline: Estimate | None, *more: str) -> Tile:
-    """Return a tile with an estimate and its interval, and the baseline's value without an interval."""
+    """Return a tile showing an estimate with its interval, and the baseline's value without one."""
     text, bracket, interval = fmt.estimate_text(value).partition(" [")
     details = [
         f"[{interval}" if bracket else "",
@@ -242,7 +242,7 @@ def main_doubt(advice: Recommendation, doubts: Sequence[Doubt]) -> MainDoubt | N
 
 
 def _provenance(findings: Findings) -> Iterator[str]:
-    """Yield the model, data, machine, torch, commit, days and accelsweep version; unknown ones are left out."""
+    """Yield the model, data, machine, torch, commit, days and accelsweep version; unknown values are left out."""
     origin, environment = findings.origin, findings.environment
     threads = " to ".join(map(str, _range(origin.threads)))
     memory = " to ".join(fmt.number(size, "B") for size in _range(origin.memory_bytes))
@@ -265,7 +265,7 @@ def _first_two(names: Sequence[str]) -> str:
 
 
 def _range(values: Sequence[int]) -> Sequence[int]:
-    """Return the first and the last value, once if they are the same."""
+    """Return the first and last value, or a single value if they are the same."""
     return tuple(dict.fromkeys((values[0], values[-1]))) if values else ()
 
 
@@ -277,7 +277,7 @@ def _scope(findings: Findings) -> Iterator[str]:
     yield f"{fmt.share(findings.confidence)} confidence in {comparisons}"
     yield f"differences below {fmt.share(findings.threshold)} count as none"
     effect = findings.smallest_visible_effect
-    if effect is not None:  # percentages beyond a doubled rate are not informative
+    if effect is not None:  # beyond a doubled rate, percentages are uninformative
         visible = f"differences above {fmt.share(effect)}" if effect < 1.0 else "rates that more than double"
         yield f"can only detect {visible}"
 
@@ -299,7 +299,7 @@ METHOD = (
 
 
 def method_of(findings: Findings) -> tuple[str, ...]:
-    """Return the lines of the method, plus one if interim verdicts determined the number of blocks."""
+    """Return the lines that describe the method, plus one if interim verdicts determined the number of blocks."""
     if not findings.looks:
         return METHOD
     line = (

@@ -1,4 +1,4 @@
-"""Formats numbers: the only place where a value gets its unit, so that page, Markdown and charts agree."""
+"""Formats numbers. Units are added here only, so that page, Markdown and charts agree."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def absent(reason: str | None) -> str:
 def estimate_text(value: Estimate | None, reason: str | None = None) -> str:
     """Return `2.1x [2.0, 2.2]`, `12.3k samples/s [12.0k, 12.7k]`, or the value and why it has no interval.
 
-    An interval that spans a factor of 20 or more becomes `not known yet`; the files keep both ends.
+    An interval that spans a factor of 20 or more becomes `not known yet`; the files contain both ends.
     """
     if value is None:
         return absent(reason)
@@ -55,7 +55,7 @@ def estimate_text(value: Estimate | None, reason: str | None = None) -> str:
 
 
 def counted_text(value: Estimate | None, reason: str | None = None) -> str:
-    """Return a share of counted runs, such as `0 of the runs [0.0, 0.7]`, however wide its interval is."""
+    """Return a share of counted runs, such as `0 of the runs [0.0, 0.7]`, regardless of the interval's width."""
     if value is None or value.low is None or value.high is None:
         return estimate_text(value, reason)
     return _with_interval(value, value.low, value.high)
@@ -69,13 +69,13 @@ def _with_interval(value: Estimate, low: float, high: float) -> str:
 
 
 def bare_text(value: Estimate) -> str:
-    """Return an estimate without its unit, which is in the column's heading: `12,345 [12,001, 12,690]`.
+    """Return an estimate without its unit, which the column heading shows: `12,345 [12,001, 12,690]`.
 
-    Very large numbers of operations and bytes keep their prefix: `50.8G [50.1G, 51.5G]`.
+    Very large operation and byte counts keep their prefix: `50.8G [50.1G, 51.5G]`.
     """
     scale, name = _scaled_unit(value.value, value.unit)
     prefix = name.removesuffix(unit_word(value.unit))
-    if prefix not in _SCALE:  # counts, such as `k samples/s`, are written with all digits
+    if prefix not in _SCALE:  # counts, such as `k samples/s`, are written out in full
         scale, prefix = 1.0, ""
     if value.low is None or value.high is None:
         return significant(value.value / scale) + prefix
@@ -91,12 +91,12 @@ def ratio_text(ratio: Estimate | None, reason: str | None = None) -> str:
 
 
 def rate_title(metric: str) -> str:
-    """Return the compared metric's heading: `rate`, or for example `largest batch`."""
+    """Return the compared metric's heading, such as `rate` or `largest batch`."""
     return METRIC_TITLES.get(metric, "rate")
 
 
 def ratio_title(metric: str) -> str:
-    """Return the heading of the compared metric's ratio to the baseline: `speed-up`, or `ratio` for a size."""
+    """Return the heading for the compared metric's ratio to the baseline: `speed-up`, or `ratio` for a size."""
     return "ratio" if metric in SIZE_METRICS else "speed-up"
 
 
@@ -119,7 +119,7 @@ def count(value: int, noun: str) -> str:
 
 
 def in_about(advice: Recommendation) -> str:
-    """Return the duration of the advised command as `, in about 4 minutes`; empty if unknown."""
+    """Return the advised command's duration as `, in about 4 minutes`; empty if unknown."""
     minutes = advice.settle_minutes
     if minutes is None:
         return ""
@@ -147,12 +147,12 @@ def sentence(text: str) -> str:
 
 
 def unit_word(unit: str) -> str:
-    """Return a unit for headings and axes: `samples/s` for `1/s`."""
+    """Return the unit to show in headings and on axes: `samples/s` for `1/s`."""
     return _UNIT_NAMES.get(unit.lower(), unit)
 
 
 def _scaled_unit(value: float, unit: str) -> tuple[float, str]:
-    """Return the divisor and the prefixed unit for a value: (1e3, "k samples/s") for 12300 in 1/s."""
+    """Return a value's divisor and prefixed unit: (1e3, "k samples/s") for 12300 in 1/s."""
     name = unit_word(unit)
     size = abs(value)
     if name == "B":
@@ -202,7 +202,7 @@ def printable_findings(findings: Findings) -> Findings:
 def clean_text(value: Any) -> Any:
     """Return plain data with all text made printable."""
     if isinstance(value, str):
-        # Outcomes and verdicts are also strings, and must keep their type.
+        # Outcomes and verdicts are strings too, but must keep their type.
         return printable(value) if type(value) is str else value
     if isinstance(value, dict):
         return {clean_text(key): clean_text(item) for key, item in value.items()}

@@ -34,7 +34,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 def render_page(content: Content, pictures: dict[str, str]) -> str:
-    """Return `index.html`. `pictures` maps a figure's name to its SVG, which is shown if scripts do not run."""
+    """Return `index.html`. `pictures` maps figure names to SVGs, which are shown if scripts do not run."""
     return render_interactive(
         TEMPLATES / "index.html.j2",
         content.figures,
@@ -50,7 +50,7 @@ def render_page(content: Content, pictures: dict[str, str]) -> str:
 def render_interactive(
     template: Path, figures: Sequence[Figure], tables: Sequence[ReportTable], pictures: dict[str, str], **values: Any
 ) -> str:
-    """Return a page with interactive charts and tables, from a template that takes our scripts and their data."""
+    """Return a page with interactive charts and tables, from a template that embeds our scripts and their data."""
     scripts = [chart_libraries(), (TEMPLATES / "page.js").read_text("utf-8")]
     long_tables = [table for table in tables if table.hidden_rows]
     charts = {
@@ -81,7 +81,7 @@ def render_interactive(
 
 
 def render_static(template: Path, **values: Any) -> str:
-    """Return a page in the style of `index.html`, from a template and its values."""
+    """Return a page in the style of `index.html`, rendered from a template and its values."""
     style = Markup((TEMPLATES / "style.css").read_text("utf-8"))  # noqa: S704 (our own file)
     return _environment(template.parent).get_template(template.name).render(style=style, **values)
 
@@ -95,7 +95,7 @@ def embed_json(value: Any) -> Markup:
 
 
 def _packed_rows(table: ReportTable) -> list[dict[str, Any]]:
-    """Return the hidden rows, packed by column, with the fields that any entry of the column uses."""
+    """Return the hidden rows, packed by column, with the fields used by any of the column's entries."""
     columns, empty = [], asdict(Entry(""))
     for entries in zip(*table.hidden_rows, strict=True):
         fields = [asdict(entry) for entry in entries]
@@ -105,7 +105,7 @@ def _packed_rows(table: ReportTable) -> list[dict[str, Any]]:
 
 
 def pack(rows: Sequence[DataRow]) -> dict[str, Any]:
-    """Return rows as columns. A text column consists of its distinct texts (`of`) and an index per row (`at`)."""
+    """Return rows as columns. A text column is encoded as its distinct texts (`of`) and an index per row (`at`)."""
     columns: dict[str, Any] = {}
     for key in rows[0]:
         values = [row[key] for row in rows]
@@ -141,8 +141,8 @@ def _environment(folder: Path) -> jinja2.Environment:
 def chart_libraries() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script of about 0.9 MB that defines `vegaEmbed`.
 
-    Bundling takes seconds, so the script is cached in a file, if only we can write to its folder. A damaged file is
-    replaced; without a folder or disk space, the script is simply not cached.
+    Bundling takes seconds, so the script is cached in a file, provided that only we can write to its folder. A damaged
+    file is replaced; if there is no folder or disk space, the script is not cached.
     """
     file = None
     with contextlib.suppress(AccelsweepError, OSError):
@@ -159,5 +159,5 @@ def chart_libraries() -> str:
 
 
 def vega_lite_version() -> str:
-    """Return the Vega-Lite version that altair writes, in vl-convert's notation: `6.4`."""
+    """Return the Vega-Lite version that altair targets, in vl-convert's notation: `6.4`."""
     return ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])

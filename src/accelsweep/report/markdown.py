@@ -20,7 +20,7 @@ def escape(text: str) -> str:
 
 
 def _fence(text: str, least: int) -> str:
-    """Return more backticks than any run of backticks in `text`, and at least `least`."""
+    """Return a fence of at least `least` backticks that is longer than any run of backticks in `text`."""
     longest = max((len(ticks) for ticks in re.findall(r"`+", text)), default=0)
     return "`" * max(least, longest + 1)
 
@@ -84,14 +84,14 @@ def _main_doubt(doubt: MainDoubt) -> str:
 
 
 def figure_text(figure: Figure) -> str:
-    """Return a figure with its title, its picture and its caption."""
+    """Return a figure as title, picture and caption."""
     title, caption = figure.caption.title, " ".join(filter(None, (figure.caption.text, figure.note)))
     picture = f"![{escape(figure.alt)}]({figure.name}.svg)"
     return f"### {escape(title)}\n\n{picture}\n\n{escape(caption)} [Data]({figure.name}.csv)"
 
 
 def table_text(table: ReportTable) -> str:
-    """Return a table with its caption, a link to its CSV and a list of details, or its sentence for an empty table."""
+    """Return a table with its caption, a link to its CSV and a list of details, or the sentence for an empty table."""
     if not table.rows:
         return escape(table.empty)
     lines = [
@@ -119,6 +119,6 @@ def _detail(detail: Detail) -> str:
 
 
 def _list(lines: Iterable[str]) -> list[str]:
-    """Return the escaped lines as a bulleted list, empty if there are none."""
+    """Return the escaped lines as a bulleted list, or nothing if there are none."""
     text = "\n".join(f"- {escape(line)}" for line in lines)
     return [text] if text else []

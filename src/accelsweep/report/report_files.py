@@ -35,9 +35,9 @@ def write_report(folder: ReportPlace) -> Path:
 def write_files(folder: ReportPlace, method: str | None = None) -> list[str]:
     """Write `reports/NAME/` from the findings of one or several sweeps, and return the names of its files.
 
-    The same findings, steps and `method` link produce the same bytes. Other files in the folder are left alone. Raises
-    InputError if there are no findings yet, DamagedFile if they are damaged, AccelsweepError if the folder cannot be
-    written.
+    The same findings, steps and `method` link produce the same bytes. Other files in the folder are left untouched.
+    Raises InputError if there are no findings yet, DamagedFile if they are damaged, AccelsweepError if the folder
+    cannot be written.
     """
     if not folder.findings.exists():
         raise InputError(
@@ -50,7 +50,7 @@ def write_files(folder: ReportPlace, method: str | None = None) -> list[str]:
 
 
 def render_files(content: Content) -> dict[str, str]:
-    """Return the text of every file of the report, by name."""
+    """Return the text of every report file, keyed by name."""
     pictures = {figure.name: render_svg(figure) for figure in content.figures}
     files = {f"{name}.svg": svg for name, svg in pictures.items()}
     files |= {f"{skipped.name}.svg": placeholder_svg(skipped) for skipped in content.skipped}
@@ -67,7 +67,7 @@ def render_svg(figure: Figure) -> str:
 
 
 def replace_files(files: dict[str, str], target: Path) -> None:
-    """Put `files` (name -> text) into the folder `target`; raise AccelsweepError if they cannot be written there.
+    """Write `files` (name -> text) to the folder `target`; raise AccelsweepError if they cannot be written.
 
     A reader never sees a partial file, and the page never links to a missing file. CSVs of figures that are no longer
     drawn are removed.

@@ -19,7 +19,7 @@ _TONES = {LawForm.universal: "slower", LawForm.amdahl: "slower", LawForm.ideal: 
 
 
 def build_tables(findings: Findings) -> list[ReportTable]:
-    """Return all tables in reading order; a feature's tables only if they have something to show."""
+    """Return all tables in reading order, including features' tables that are not empty."""
     return [
         *_feature_tables(findings, "first"),
         settings_table(findings),
@@ -36,7 +36,7 @@ def _feature_tables(findings: Findings, place: str) -> Iterator[ReportTable]:
 
 
 def laws_table(findings: Findings) -> ReportTable:
-    """Return the scaling law of each series that was measured on at least four numbers of devices."""
+    """Return the scaling law of each series that was measured at four or more device counts."""
     titles = ("Series", "Devices", "Law", "Contention", "Coherency", "A further device pays up to", "Rate falls beyond")
     rows = []
     data = []
@@ -93,7 +93,7 @@ def _law_data(law: ScalingLaw) -> dict[str, Any]:
 
 
 def failures_table(findings: Findings) -> ReportTable:
-    """Return every outcome except `measured`, a row per setting and outcome, and combinations excluded by a rule."""
+    """Return all outcomes except `measured`, one row per setting and outcome, and combinations excluded by a rule."""
     rows: list[tuple[Entry, ...]] = []
     data: list[dict[str, Any]] = []
     for setting in findings.settings:

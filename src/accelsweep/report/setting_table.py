@@ -27,14 +27,14 @@ MEMORY_TITLES = {
     "device_memory_used_bytes": "device memory after the window",
     "host_pss_bytes": "host memory after the window",
 }
-"""The title of each memory metric; not all are peaks."""
+"""The title of each memory metric. Not all of them are peaks."""
 
 
 @cache
 def readings() -> dict[str, tuple[str, ...]]:
-    """Return what a row expands to if there is a value: titles, and estimates or metrics, best first.
+    """Return what a row expands to where values exist: titles, with estimates or metrics in order of preference.
 
-    `absent_metrics` reports the readings that no setting has.
+    `absent_metrics` reports readings that are missing from every setting.
     """
     titled = {name: meaning.title for name, meaning in metrics().items() if meaning.title is not None}
     of_task = {name for feature in registry.features() if feature.tasks for name in _metrics_of(feature)}
@@ -115,7 +115,7 @@ def _quality(setting: SettingFinding) -> Entry:
 
 
 def quality_words(setting: SettingFinding) -> str:
-    """Return the quality verdict without the word `quality`, which is in the heading."""
+    """Return the quality verdict without the word `quality`, which the heading contains."""
     return setting.quality_verdict.removeprefix("quality: ")
 
 
@@ -126,7 +126,7 @@ def _estimate_entry(value: Estimate | None) -> Entry:
 
 
 def _split_interval(text: str) -> tuple[str, str]:
-    """Split `2.1x [2.0, 2.2]` into value and interval. The reason for a missing interval is in the row's details."""
+    """Split `2.1x [2.0, 2.2]` into value and interval. The row's details give the reason for a missing interval."""
     value, bracket, interval = text.partition(" [")
     if bracket:
         return value, f"[{interval}"
@@ -135,7 +135,7 @@ def _split_interval(text: str) -> tuple[str, str]:
 
 
 def metric_entry(setting: SettingFinding, names: Sequence[str]) -> Entry:
-    """Return the first of the named estimates and metrics that the setting has, or the reason why it has none."""
+    """Return the first of the named estimates and metrics that exists for the setting, or the reason why none does."""
     if "time_to_target" in names and setting.time_to_target is not None:
         return _estimate_entry(setting.time_to_target)
     for name in names:
@@ -165,7 +165,7 @@ def cost_of(setting: SettingFinding, name: str) -> Estimate | None:
 
 
 def _common_scopes(settings: Sequence[SettingFinding]) -> dict[str, str]:
-    """Return, by title, what each reading covers, if that is the same for all settings."""
+    """Return what each reading covers, keyed by title, if that is the same for all settings."""
     common = {}
     for title, names in readings().items():
         scopes = {_scope(setting, names) for setting in settings if _has_value(setting, names)}
@@ -182,7 +182,7 @@ def _scope(setting: SettingFinding, names: Sequence[str]) -> str:
 def _details(setting: SettingFinding, common_scopes: Collection[str], known: Collection[str]) -> Iterator[Detail]:
     """Yield a setting's readings, its bottleneck, reasons and doubts, and what to type to select it.
 
-    `common_scopes` names the readings whose scope is in the caption, `known` the readings that any setting has.
+    `common_scopes` contains the readings whose scope is stated in the caption, `known` those available for any setting.
     """
     for title, names in readings().items():
         entry = metric_entry(setting, names)
@@ -219,7 +219,7 @@ def _details(setting: SettingFinding, common_scopes: Collection[str], known: Col
 
 
 def absent_metrics(findings: Findings) -> list[str]:
-    """Return a line with the reason for each reading that no setting has, then the notes on costs."""
+    """Return a line with the reason for each reading missing from every setting, then the notes on costs."""
     lines = []
     for title, names in readings().items():
         if any(_has_value(setting, names) for setting in findings.settings):

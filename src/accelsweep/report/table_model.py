@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_ROWS = 200
-"""Rows of a longer table that are in the page's HTML and in Markdown; the page's filter and sort apply to all rows."""
+"""Maximum rows included in the page's HTML and in Markdown; the page's filter and sort apply to all rows."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Detail:
-    """A line that a row expands to. `code` is something to type; `href` is a path from the page to a file."""
+    """A line that a row expands to. `code` is text to type; `href` is a file path relative to the page."""
 
     name: str
     text: str
@@ -43,10 +43,10 @@ class Detail:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A table with its caption; `data` has the raw rows of `NAME.csv`, `empty` the sentence for an empty table.
+    """A table with its caption; `data` contains the raw rows of `NAME.csv`, `empty` is the sentence for an empty table.
 
-    `details` has the lines that each row expands to, or is empty if rows do not expand. If `stacks` is set, the cells
-    of a row stack on a narrow screen.
+    `details` contains the lines that each row expands to, and is empty if rows do not expand. If `stacks` is set, the
+    cells of a row stack on a narrow screen.
     """
 
     name: str
@@ -61,24 +61,24 @@ class ReportTable:
 
     @property
     def visible_rows(self) -> tuple[tuple[Entry, ...], ...]:
-        """The rows that are in the page's HTML and in Markdown."""
+        """The rows included in the page's HTML and in Markdown."""
         return self.rows[:MAX_ROWS]
 
     @property
     def hidden_rows(self) -> tuple[tuple[Entry, ...], ...]:
-        """The rows that the page contains as data only."""
+        """The rows that the page includes only as data."""
         return self.rows[MAX_ROWS:]
 
     @property
     def extent(self) -> str:
-        """The number of visible rows, as a sentence; empty if all rows are visible."""
+        """A sentence that states the number of visible rows; empty if all rows are visible."""
         return f"The first {MAX_ROWS} of {len(self.rows):,} rows; the CSV has all." if self.hidden_rows else ""
 
 
 def to_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
     r"""Return `rows` as CSV with `\n` line ends. By default, every key is a column, in order of first appearance.
 
-    None is an empty field. Text that a spreadsheet would run as a formula gets a leading apostrophe.
+    None becomes an empty field. Text that a spreadsheet would run as a formula is prefixed with an apostrophe.
     """
     rows = list(rows)
     names = list(columns) if columns is not None else list(dict.fromkeys(key for row in rows for key in row))

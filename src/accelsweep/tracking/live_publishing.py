@@ -1,6 +1,6 @@
 """Publishes a sweep while it runs: finished runs as they appear, and the step counts of running ones.
 
-The publisher is a separate process at the lowest priority and reads only the sweep's files, so it cannot disturb a
+The publisher is a separate lowest-priority process that only reads the sweep's files, so it cannot disturb a
 measurement. It makes a final full pass on SIGTERM or Ctrl-C, or when the sweep's driver has ended. A store that does
 not answer is reported once and retried with backoff.
 
@@ -48,7 +48,7 @@ _FAIL_FAST = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEO
 
 
 class LivePublisher:
-    """Publishes a sweep's changes at each `poll`, which does not raise if the store fails."""
+    """Publishes a sweep's changes at each `poll`. Store failures do not raise."""
 
     def __init__(self, folder: SweepFolder, uri: str, echo: Echo) -> None:
         """`uri` is the resolved URI of the store."""
@@ -63,7 +63,7 @@ class LivePublisher:
         self._next_attempt = 0.0
 
     def poll(self) -> None:
-        """Publish the changes since the last poll, or do nothing during the backoff after a failure.
+        """Publish the changes since the last poll. Does nothing during the backoff after a failure.
 
         Raises StoreDamaged for a damaged SQLite file.
         """
@@ -110,7 +110,7 @@ class LivePublisher:
 
 @contextlib.contextmanager
 def _fail_fast() -> Iterator[None]:
-    """Make MLflow give up after a few seconds, so that a server that does not answer is reported early."""
+    """Make MLflow time out after a few seconds, so that an unresponsive server is reported early."""
     before = {name: os.environ[name] for name in _FAIL_FAST}
     os.environ.update(_FAIL_FAST)
     try:
@@ -124,10 +124,10 @@ def follow(
 ) -> Publication | None:
     """Publish until the process `until_pid` ends or a signal arrives; then make a full pass and return its result.
 
-    Returns None, without importing mlflow, if a SQLite file already has everything and no block starts meanwhile. If
-    the store failed at the last poll, the final pass does not retry, because the user is waiting for it. Run it in the
-    main thread of a separate process, because it changes the priority and the signal handlers. Raises StoreUnavailable
-    if the store does not answer in the end, or rejects us.
+    Returns None, without importing mlflow, if a SQLite file is already up to date and no block starts meanwhile. If the
+    store failed at the last poll, the final pass does not retry, because the user is waiting. Must run in the main
+    thread of a separate process, because it changes the priority and the signal handlers. Raises StoreUnavailable if
+    the final pass gets no answer from the store or is rejected.
     """
     os.nice(19)
     stop = threading.Event()

@@ -1,7 +1,7 @@
-"""The desired state of an MLflow run as plain values; `run_writer` writes what differs in the store.
+"""The desired state of an MLflow run as plain values; `run_writer` writes the differences to the store.
 
-MLflow rejects some characters in names, long values and lone surrogates. They are replaced here, so that an unusual key
-or log line in one run cannot block the publication of other runs.
+MLflow rejects some characters in names, long values and lone surrogates. These are replaced here, so that an unusual
+key or log line in one run cannot block publishing the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from accelsweep.redaction import masked
 KEY_TAG = "accelsweep.key"
 SOURCE_TAG = "accelsweep.source"
 PUBLISHED_TAG = "accelsweep.published"
-"""Tag with the digest of a completely written run."""
+"""Tag that holds the digest of a completely written run."""
 
 CREATED_TAG = "accelsweep.created"
 PARENT_TAG = "mlflow.parentRunId"
@@ -46,7 +46,7 @@ class MetricPoint:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A text to store as `target`, or a file to store in the folder `target`, or a folder to store as `target`."""
+    """Text to store as `target`, a file to store in the folder `target`, or a folder to store as `target`."""
 
     source: Path | str
     target: str = ""
@@ -58,8 +58,8 @@ class MlflowRun:
 
     `key` is unique in the experiment. `source` identifies the origin, such as a record's SHA-256: a stored run with the
     same key is updated if its source is the same, and replaced otherwise. `digest` covers everything else; it is
-    written last, so a stored run that has it is complete. `data` is the name and the config (JSON) of the training data
-    set. Times are in milliseconds since 1970.
+    written last, so a stored run with the digest is complete. `data` contains the name and config (JSON) of the
+    training data set. Times are in milliseconds since 1970.
     """
 
     key: str

@@ -1,7 +1,7 @@
 """Environment variables that mlflow reads when it is imported.
 
-Every module here that imports mlflow imports this one first. The environment of a process that never imports mlflow,
-such as a notebook that only checks whether a copy is complete, stays unchanged.
+Every module in this package that imports mlflow imports this one first. Processes that never import mlflow, such as a
+notebook that only checks whether a copy is complete, keep their environment unchanged.
 """
 
 import os

@@ -19,11 +19,11 @@ from accelsweep.tracking.snapshot import report_digest, run_digest
 from accelsweep.tracking.store_uri import resolve_uri, sqlite_path
 
 SWEEP_CONTINUES = "; the sweep goes on"
-"""The end of a publisher's messages about a store during a sweep. The driver shows such lines immediately."""
+"""Suffix of a publisher's messages about a store during a sweep. The driver shows such lines immediately."""
 
 
 class PublishedCopy(Frozen):
-    """A complete copy of a sweep in a store; `records` has the digest of each repeat's MLflow run."""
+    """A complete copy of a sweep in a store; `records` contains the digest of each repeat's MLflow run."""
 
     experiment_id: str
     active_runs: int
@@ -32,7 +32,7 @@ class PublishedCopy(Frozen):
 
 
 class PublishedState(Document):
-    """The copies of a sweep, by the store's URI without secrets."""
+    """A sweep's copies, keyed by store URI with credentials stripped."""
 
     kind: ClassVar[str] = "published"
 
@@ -40,7 +40,7 @@ class PublishedState(Document):
 
 
 def up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
-    """Return whether the store has everything in the folder, without importing mlflow.
+    """Return whether the store is up to date with the folder, without importing mlflow.
 
     A SQLite file is checked for the experiment and its runs. For any other store, `published.json` is trusted.
     """
@@ -57,7 +57,7 @@ def up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
 
 
 def verified_up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
-    """Return whether the store is a SQLite file that verifiably has everything.
+    """Return whether the store is a SQLite file that is verifiably up to date.
 
     A server may have been restored from a backup older than `published.json`, so only publishing can verify it.
     """

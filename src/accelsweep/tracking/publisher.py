@@ -1,4 +1,4 @@
-"""Copies a sweep to MLflow: snapshots the folder, lists the store, writes the difference, and repeats until identical.
+"""Copies a sweep to MLflow: snapshots the folder, lists the store, writes differences, and repeats until none remain.
 
 The same loop makes a first copy, resumes an interrupted copy, replaces runs that were measured again, and converges
 when several publishers run at once.
@@ -46,15 +46,15 @@ _PIP_NAMES = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
 
 
 class ArtifactsTooLarge(AccelsweepError):
-    """Everything was copied except files that the server, or its proxy, rejected as too large."""
+    """Everything was copied except for files that the server or its proxy rejected as too large."""
 
 
 @dataclass(frozen=True)
 class Publication:
     """The result of publishing.
 
-    `written` MLflow runs were created, changed or deleted. The store has `finished` records; `damaged` describes the
-    files that were left out.
+    `written` is the number of MLflow runs created, changed or deleted, `finished` the number of records in the store.
+    `damaged` describes the files that were left out.
     """
 
     sweep: str
@@ -73,15 +73,15 @@ class Publication:
 def publish(
     folder: SweepFolder, tracking_uri: str | None = None, *, retry_seconds: float = 30.0, echo: Echo = print
 ) -> Publication:
-    """Copy to the store whatever is missing or different. The store is always queried, whatever `published.json` says.
+    """Copy whatever is missing or different to the store, which is always queried, regardless of `published.json`.
 
-    A store that does not answer is retried for `retry_seconds` after its first failure, which is reported once through
-    `echo`. Raises StoreUnavailable after that, or immediately if the store rejects us; StoreDamaged for a damaged
-    SQLite file; NewerFile for the plan of a later version; ArtifactsTooLarge after everything else was copied.
+    An unresponsive store is retried for `retry_seconds` after the first failure, which is reported once through `echo`.
+    Raises StoreUnavailable after that, or immediately if the store rejects us; StoreDamaged for a damaged SQLite file;
+    NewerFile if a later version wrote the plan; ArtifactsTooLarge after everything else was copied.
     """
     uri = resolve_uri(folder.home, tracking_uri)
     if sqlite_path(uri) is None:
-        sweep_mark(folder)  # an unwritable folder must fail here, not look like a failing store
+        sweep_mark(folder)  # an unwritable folder must fail here, rather than appear as a store failure
     publisher = _Publisher(folder, uri)
     deadline, pause = math.inf, _FIRST_PAUSE_SECONDS
     while True:
@@ -129,8 +129,8 @@ class _Publisher:
 
         self.store = None
         for _ in range(_MAX_PASSES):
-            # The report's digest comes first: if the report changes meanwhile, the next command publishes it. The
-            # snapshot comes before the connection: no store is created for a plan that cannot be read.
+            # The report is hashed first: if it changes meanwhile, the next command publishes it. The snapshot is taken
+            # before connecting, so that no store is created for an unreadable plan.
             report = report_digest(self._folder)
             snapshot = take_snapshot(self._folder)
             store = self.store = self.store or connect(self._folder, self._uri, snapshot.record_digests)
@@ -177,7 +177,7 @@ def publish_runs(writer: RunWriter, snapshot: Snapshot) -> set[str]:
             writer.write(run)
             keys.add(run.key)
     if group is None:
-        writer.remove(UNSUPPORTED_KEY)  # only now, when no setting has it as its parent
+        writer.remove(UNSUPPORTED_KEY)  # only now that no setting has it as its parent
     for running in snapshot.running.values():
         writer.write(running_run(running, settings[running.setting]))
     for finished in snapshot.finished.values():
@@ -192,9 +192,9 @@ def publish_runs(writer: RunWriter, snapshot: Snapshot) -> set[str]:
 
 
 def reset_store(folder: SweepFolder, tracking_uri: str | None, echo: Echo = print) -> None:
-    """Make room for a new copy: move a SQLite file aside, or delete this sweep's runs (restorable in MLflow).
+    """Make way for a new copy: move a SQLite file aside, or delete this sweep's runs (restorable in MLflow).
 
-    Raises StoreUnavailable if a server does not answer or rejects us.
+    Raises StoreUnavailable if a server does not answer or rejects the request.
     """
     uri = resolve_uri(folder.home, tracking_uri)
     path = sqlite_path(uri)

@@ -1,7 +1,7 @@
-"""Repeats and reports as MLflow runs, copied from records without computing any numbers.
+"""Builds MLflow runs for repeats and reports, copied from records without computing any numbers.
 
 Tags with a plain name (`outcome`, `hardware`, `verdict`) are for people; those that start with `accelsweep.` belong to
-the publisher. Metrics keep their names from the records, which include the units.
+the publisher. Metrics keep their record names, which include the unit.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from accelsweep.tracking.mlflow_run import (
 from accelsweep.tracking.snapshot import FinishedRun, RunningRun, Snapshot, run_digest
 
 RUNNING_SOURCE = "running"
-"""The prefix of the source of a run without a record."""
+"""Source prefix of a run without a record."""
 
 CREATED_BY = {"mlflow.source.name": "accelsweep"}
 
 _STATUS = {Outcome.measured: "FINISHED", Outcome.unsupported: "FINISHED", Outcome.timed_out: "KILLED"}
-_VISIBLE_NAME = 24  # characters of a run's name that MLflow's list shows
+_VISIBLE_NAME = 24  # characters of a run name shown in MLflow's list
 _MAX_LABEL = 250
 _MAX_POINTS = 100
 
@@ -76,7 +76,7 @@ def setting_tags(setting: PlannedSetting) -> dict[str, str]:
 
 
 def finished_run(folder: SweepFolder, finished: FinishedRun, setting: PlannedSetting) -> MlflowRun:
-    """Return the MLflow run for a record. Raises DamagedFile if the record has been damaged since the snapshot.
+    """Return the MLflow run for a record. Raises DamagedFile if the record was damaged after the snapshot.
 
     Name and params follow the plan's axes: the record may be from an earlier revision with fewer axes.
     """
@@ -130,7 +130,7 @@ def running_run(running: RunningRun, setting: PlannedSetting) -> MlflowRun:
 
 
 def report_run(snapshot: Snapshot, digest: str, constraints: Path | None) -> MlflowRun:
-    """Return the `report` run of the current revision, with the report, plan, table of records and pinned versions."""
+    """Return the current revision's `report` run, containing the report, plan, record table and pinned versions."""
     folder, manifest, findings = snapshot.folder, snapshot.manifest, snapshot.findings
     files = [(folder.report, "report"), (folder.manifest, "plan"), (folder.findings, ""), (folder.records, "")]
     files += [(constraints, "plan")] if constraints else []
@@ -167,7 +167,7 @@ def doubt_codes(doubts: Iterable[Doubt]) -> str:
 
 
 def note_sections(doubts: Iterable[Doubt], missing: Mapping[str, str | None]) -> list[str]:
-    """Return the doubts, and the reasons why metrics are `missing`, as Markdown lines for a run's description."""
+    """Return the doubts, and why metrics are `missing`, as Markdown lines for a run's description."""
     sections = {
         "Doubts:": [f"* **{doubt.code}**: {doubt.message.rstrip('.')}; {doubt.remedy}" for doubt in doubts],
         "Not measured:": [f"* `{name}`: {reason}" for name, reason in missing.items()],
@@ -178,9 +178,9 @@ def note_sections(doubts: Iterable[Doubt], missing: Mapping[str, str | None]) ->
 def curves(steps: Path, started: int, max_points: int = _MAX_POINTS) -> tuple[MetricPoint, ...]:
     """Return `curve/samples_per_second` and `curve/train_loss` over the steps after warm-up from a run's steps.parquet.
 
-    Consecutive steps share a point if there are more than `max_points`. A point's time is `started` (milliseconds since
-    1970) plus the duration of the steps so far, so start-up costs are excluded. Returns an empty result if the file is
-    missing, damaged or has no such steps.
+    Consecutive steps are merged into one point if there are more than `max_points`. A point's time is `started`
+    (milliseconds since 1970) plus the duration of the steps so far, so start-up costs are excluded. Returns an empty
+    result if the file is missing, damaged or contains no such steps.
     """
     try:
         table = parquet.read_table(steps, columns=["step", "phase", "step_seconds", "samples", "train_loss"])

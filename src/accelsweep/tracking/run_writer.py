@@ -1,7 +1,7 @@
-"""Writes MLflow runs to their desired state, one by one, so that the work can be killed and repeated at any point.
+"""Brings MLflow runs to their desired state, one by one, so that the process can be killed and rerun at any point.
 
-A run is created with its key and source, then filled and ended. Its digest is written last, so a run that has it is
-complete. Filling a run twice leaves it unchanged: params are only added, and metric points have the record's times.
+A run is created with its key and source, then filled and ended. Its digest is written last, so a run with a digest is
+complete. Filling is idempotent: params are only added, and metric points carry the record's times.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _SAME_START_MILLISECONDS = 1000
 
 
 class RunWriter:
-    """Writes to one experiment. It tracks the store's contents, assuming that nobody else is writing."""
+    """Writes to one experiment. It tracks the store's contents on the assumption that it is the only writer."""
 
     def __init__(
         self, store: Store, stored: dict[str, list[StoredRun]], too_large: dict[str, list[str]] | None = None
     ) -> None:
-        """`stored` is the current content of the store (`store.list_runs()`).
+        """`stored` contains the store's current runs (`store.list_runs()`).
 
         `too_large` lists, by run key, the artifacts that the store rejected in an earlier pass; they are not sent
         again.
@@ -62,7 +62,7 @@ class RunWriter:
         self.too_large = {} if too_large is None else too_large
 
     def has(self, key: str, source: str, digest: str, parent: str | None) -> bool:
-        """Return whether there is exactly one run with this key, which is complete and has this parent."""
+        """Return whether exactly one run has this key, and it is complete and has this parent."""
         stored = self.stored.get(key, [])
         return (
             len(stored) == 1
@@ -114,7 +114,7 @@ class RunWriter:
         self._client.log_metric(self._ids[key], "steps_done", float(step), step=step)
 
     def kill_abandoned(self, keys: Collection[str]) -> None:
-        """Mark as KILLED all runs that are running according to the store, except those with one of `keys`.
+        """Mark all runs that the store lists as running as KILLED, except those whose key is in `keys`.
 
         The digest is invalidated first, so that if the publisher dies here and the run is resumed, the run is filled
         again.
@@ -127,7 +127,7 @@ class RunWriter:
                 self.written += 1
 
     def _published(self, key: str, digest: str) -> str:
-        """Return the digest to tag the run with; a run that lacks artifacts gets a different one."""
+        """Return the digest to tag the run with, which differs if the run lacks artifacts."""
         missing = self.too_large.get(key)
         return f"{digest} without {len(missing)}" if missing else digest
 
@@ -206,7 +206,8 @@ def _is_same_measurement(stored: StoredRun, desired: MlflowRun) -> bool:
 def _metric_points(stored: StoredRun, desired: MlflowRun) -> list[Metric]:
     """Return the points to log; a withdrawn aggregate becomes NaN, since MLflow cannot delete metrics.
 
-    MLflow shows the latest point. Aggregates change, so they get the current time; a repeat's metrics get its end time.
+    MLflow shows the latest point. Aggregates change, so their points use the current time; a repeat's metrics use its
+    end time.
     """
     timestamp = desired.ended if desired.parent and desired.ended else round(time.time() * 1000)
     withdrawn = stored.metrics - desired.metrics.keys() - {point.name for point in desired.curves} - {"steps_done"}
@@ -216,7 +217,7 @@ def _metric_points(stored: StoredRun, desired: MlflowRun) -> list[Metric]:
 
 
 def _tags_after(stored: StoredRun, desired: MlflowRun) -> frozenset[str]:
-    """Return the tags that the run should have: the desired tags, and those of MLflow and the publisher."""
+    """Return the tags that the run should have: the desired ones, plus those set by MLflow and the publisher."""
     internal = (tag for tag in stored.tags if tag.startswith(("accelsweep.", "mlflow.")))
     return frozenset(desired.tags).union(internal)
 

@@ -75,7 +75,7 @@ def _note(experiment_id: str, findings: Findings | None) -> str:
 
 
 def _table(rows: Sequence[str]) -> str:
-    """Return a Markdown table of the first rows that fit, and the number of the others; "" if none fits."""
+    """Return a Markdown table of as many rows as fit, and the number of omitted rows; "" if none fits."""
     for count in range(min(len(rows), _MAX_ROWS), 0, -1):
         more = [f"| and {len(rows) - count} more | | | |"] if count < len(rows) else []
         table = "\n".join(["| setting | speed-up | verdict | doubts |", "|---|---|---|---|", *rows[:count], *more])
@@ -109,13 +109,13 @@ def _view_tags(snapshot: Snapshot) -> dict[str, str]:
 
 
 def _encode(name: str, state: Mapping[str, Any], created: int) -> str:
-    """Return the tag value for a view. `created` is in milliseconds since 1970."""
+    """Return a view's tag value. `created` is in milliseconds since 1970."""
     packed = base64.b64encode(zlib.compress(json.dumps(state, sort_keys=True).encode(), 9)).decode()
     return json.dumps({"name": name, "createdAt": created, "updatedAt": created, "state": f"deflate;{packed}"})
 
 
 def _settings_view(axes: Sequence[str], rate: str, memory: str) -> dict[str, Any]:
-    """Return the view of settings, fastest first, with charts that compare them."""
+    """Return the settings view, fastest first, with comparison charts."""
     widths = {
         _metric("speedup"): 95,
         _metric("speedup_low"): 95,
@@ -152,7 +152,7 @@ def _settings_view(axes: Sequence[str], rate: str, memory: str) -> dict[str, Any
 
 
 def _repeats_view(rate: str) -> dict[str, Any]:
-    """Return the view of repeats, with their curves and the spread of each setting's rates."""
+    """Return the repeats view, with their curves and the spread of each setting's rates."""
     charts = [
         _line("curve/samples_per_second", "samples per second, step by step"),
         _line("curve/train_loss", "training loss"),
@@ -171,7 +171,7 @@ def _page_state(
     sections: Mapping[str, str],
     charts: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Return the complete state of MLflow's run page: for a missing key, the page keeps what it showed before."""
+    """Return the complete state of MLflow's run page: if a key is missing, the page keeps its previous value."""
     return {
         "searchFilter": search,
         "orderByKey": order_by,

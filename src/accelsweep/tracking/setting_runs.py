@@ -1,7 +1,7 @@
 """Settings as MLflow runs, the parents of their repeats, with aggregates from findings.json.
 
-A setting that ran on several kinds of hardware has several findings, but an MLflow run has only one value per metric.
-Such a run gets no aggregates: its verdict states this, and its description lists the kinds of hardware.
+A setting that ran on several hardware kinds has several findings, but an MLflow run holds only one value per metric.
+Aggregates are omitted from such a run: its verdict states this, and its description lists the hardware kinds.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MAX_LISTED = 20
 
 
 def unsupported_group_run(snapshot: Snapshot) -> MlflowRun | None:
-    """Return the parent run of all settings that cannot run, or None if there are none.
+    """Return the parent run for all settings that cannot run, or None if all can.
 
-    It starts before all other runs of the sweep, which places it at the end of MLflow's list.
+    Its start time precedes all of the sweep's other runs, which places it at the end of MLflow's list.
     """
     settings: dict[str, list[str]] = {}
     for setting in snapshot.manifest.settings:
@@ -58,7 +58,7 @@ def unsupported_group_run(snapshot: Snapshot) -> MlflowRun | None:
 
 
 def unsupported_reason(snapshot: Snapshot, setting: PlannedSetting) -> str | None:
-    """Return why a setting cannot run, according to the plan or all its finished repeats; None if it can run."""
+    """Return why a setting cannot run, according to the plan or to all of its finished repeats; None if it can."""
     if setting.unsupported is not None:
         return setting.unsupported
     runs = snapshot.runs_by_setting.get(setting.name, ())
@@ -102,7 +102,7 @@ def setting_run(snapshot: Snapshot, setting: PlannedSetting) -> MlflowRun | None
 
 
 def _status(snapshot: Snapshot, runs: Sequence[str], finished: Sequence[FinishedRun]) -> str:
-    """Return RUNNING while a repeat is being measured, KILLED if any are missing, FAILED if none was measured."""
+    """Return RUNNING while a repeat is being measured, KILLED if any is missing, FAILED if none was measured."""
     if any(run in snapshot.running for run in runs):
         return "RUNNING"
     if len(finished) < len(runs):
@@ -126,7 +126,7 @@ def _aggregates(snapshot: Snapshot, findings: Sequence[SettingFinding]) -> dict[
             metrics |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
         elif name == "speedup" and finding.verdict is Verdict.baseline and finding.rate:
             metrics["speedup"] = 1.0
-    return metrics | measured  # MLflow's list has the metrics in this order
+    return metrics | measured  # MLflow lists the metrics in this order
 
 
 def _tags(

@@ -45,7 +45,7 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class RunningRun:
-    """A run being measured `since` a time (ISO 8601); `step` is its number of finished steps, if known."""
+    """A run that is being measured `since` a time (ISO 8601); `step` is the number of finished steps, if known."""
 
     run: str
     setting: str
@@ -58,8 +58,8 @@ class RunningRun:
 class Snapshot:
     """A sweep's folder at one moment.
 
-    `planned` is the time of the plan in milliseconds since 1970. `stamps` has the stamps of manifest and findings.
-    `live` indicates whether the sweep is still being measured. `damaged` describes the files that could not be used.
+    `planned` is the planning time in milliseconds since 1970. `stamps` contains the stamps of the manifest and
+    findings. `live` indicates whether the sweep is still being measured. `damaged` describes the unusable files.
     """
 
     folder: SweepFolder
@@ -83,14 +83,14 @@ class Snapshot:
         return replace(self, running={name: replace(run, step=None) for name, run in self.running.items()})
 
     def findings_of(self, setting: str) -> tuple[SettingFinding, ...]:
-        """Return a setting's findings, one for each kind of hardware that it ran on."""
+        """Return a setting's findings, one for each hardware kind that it ran on."""
         return (
             tuple(finding for finding in self.findings.settings if finding.setting == setting) if self.findings else ()
         )
 
 
 def take_snapshot(folder: SweepFolder, previous: Snapshot | None = None, *, live: bool = False) -> Snapshot:
-    """Return the current contents of the folder; files unchanged since `previous` are not read again.
+    """Return the folder's current contents. Files unchanged since `previous` are not reread.
 
     Pass `live` if the sweep is known to continue although no block is being measured. Damaged records and findings are
     left out and described in `damaged`. Raises DamagedFile if the manifest is damaged.
@@ -185,7 +185,7 @@ def provenance_tags(record: Record) -> dict[str, str]:
 
 
 def merge_tags(tags_of_runs: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Merge the tags of several runs; distinct values are joined with commas, in the order of the runs."""
+    """Merge the tags of several runs, joining distinct values with commas in run order."""
     merged: dict[str, dict[str, None]] = {}
     for tags in tags_of_runs:
         for name, value in tags.items():
@@ -196,8 +196,8 @@ def merge_tags(tags_of_runs: Iterable[Mapping[str, str]]) -> dict[str, str]:
 def run_digest(source: str, axes: Mapping[str, Any]) -> str:
     """Return the digest of a repeat's MLflow run.
 
-    It includes the plan's axes: a later revision may sweep another key, which changes the run's name and params
-    although its record stays the same.
+    It includes the plan's axes: a later revision may sweep another key, which changes the run's name and params but not
+    its record.
     """
     return sha256_text(canonical_json([_LAYOUT_VERSION, source, axes]))
 

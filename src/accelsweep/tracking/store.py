@@ -1,4 +1,4 @@
-"""An MLflow store and the sweep's experiment, created if needed, safely alongside other publishers."""
+"""Opens an MLflow store and the sweep's experiment, creating both if needed, safely alongside other publishers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ DEFAULT_NOTE = (
 )
 
 _EXPERIMENT_TAGS = {
-    "mlflow.experimentKind": "custom_model_development",  # makes the UI open the runs, not the traces
+    "mlflow.experimentKind": "custom_model_development",  # makes the UI open the runs tab, not the traces tab
     NOTE_TAG: DEFAULT_NOTE,
 }
 _PAGE_SIZE = 1000
@@ -62,7 +62,7 @@ _ADVISORY_LOCK = int.from_bytes(b"accelswp", "big")  # an arbitrary 64-bit numbe
 
 @dataclass(frozen=True)
 class StoredRun:
-    """One of our runs in the store. `started` is in milliseconds since 1970, `artifacts` the URI of its artifacts."""
+    """One of our runs in the store. `started` is in milliseconds since 1970; `artifacts` is its artifact URI."""
 
     run_id: str
     key: str
@@ -103,8 +103,8 @@ class Store:
 def connect(folder: SweepFolder, uri: str, records: Collection[str] = ()) -> Store:
     """Return the sweep's experiment in the store at `uri`, creating both if needed.
 
-    `records` has the SHA-256 digests of the sweep's records, which identify a copy of the sweep published from another
-    folder. Raises mlflow's MlflowException or OSError if the store does not answer.
+    `records` contains the SHA-256 digests of the sweep's records, which identify a copy published from another folder.
+    Raises mlflow's MlflowException or OSError if the store does not answer.
     """
     from mlflow import MlflowClient
 
@@ -121,8 +121,8 @@ def get_or_create_experiment(
 ) -> Experiment:
     """Return the sweep's experiment, created or restored if needed. Raises InputError if other sweeps own all names.
 
-    A SQLite file belongs to its folder, so the name identifies the experiment there. Other stores are shared: the sweep
-    has an ID, and its experiment gets the first name that no other sweep owns.
+    A SQLite file belongs to its folder, so the name identifies the experiment. Other stores are shared: the sweep is
+    identified by an ID, and its experiment takes the first name that no other sweep owns.
     """
     if sqlite_path(uri) is not None:
         existing = client.get_experiment_by_name(folder.name)
@@ -143,7 +143,7 @@ class SweepMark(Document):
 
 
 def sweep_mark(folder: SweepFolder) -> str:
-    """Return the sweep's ID, which is created on first use, once for all concurrent publishers.
+    """Return the sweep's ID, created on first use and shared by concurrent publishers.
 
     The ID includes the sweep's name, because the folder may be copied under another name.
     """
@@ -173,7 +173,7 @@ def _own_experiment(client: MlflowClient, folder: SweepFolder, uri: str, records
         except MlflowException as error:
             if error.error_code != "PERMISSION_DENIED":
                 raise
-            continue  # it exists, but we may not read it
+            continue  # it exists, but we have no permission to read it
         experiment = existing or _create_experiment(client, folder, name, uri, {SWEEP_TAG: mark})
         if experiment.tags.get(SWEEP_TAG) == mark:
             return experiment
@@ -183,7 +183,7 @@ def _own_experiment(client: MlflowClient, folder: SweepFolder, uri: str, records
                 return experiment
             is_empty = False
         if is_empty and SWEEP_TAG not in experiment.tags and experiment.lifecycle_stage != "deleted":
-            # created by hand and still empty, perhaps for a user without permission to create experiments
+            # created manually and still empty, perhaps for a user without permission to create experiments
             client.set_experiment_tag(experiment.experiment_id, SWEEP_TAG, mark)
             return client.get_experiment(experiment.experiment_id)
     raise InputError(
@@ -209,7 +209,7 @@ def _create_experiment(
 
 
 def _search_runs(client: MlflowClient, experiment_id: str, *, deleted: bool = False) -> Iterator[Run]:
-    """Yield the active runs of an experiment, and on request also the deleted ones."""
+    """Yield an experiment's active runs and, on request, its deleted runs."""
     from mlflow.entities import ViewType
 
     token, view = None, ViewType.ALL if deleted else ViewType.ACTIVE_ONLY
@@ -243,13 +243,13 @@ def _stored_run(run: Run) -> StoredRun:
 def create_database(uri: str, home: Path, sweep: str = "NAME") -> None:
     """Create the file of a SQLite store if there is none, atomically. Does nothing for any other store.
 
-    MLflow's first migration of a SQLite file is not guarded against other processes. So the file is created under a
-    temporary name and linked into place once complete. If another process, such as a run's own logger, is creating the
-    file in place, this function waits for it. Raises StoreDamaged if the path is not a regular file, InputError on a
-    disk without file locks.
+    MLflow's first migration of a SQLite file is not guarded against other processes. The file is therefore created
+    under a temporary name and linked into place once complete. If another process, such as a run's own logger, is
+    creating the file in place, this function waits for it. Raises StoreDamaged if the path is not a regular file,
+    InputError on a disk without file locks.
     """
     for logger in ("alembic", "mlflow.store.db"):
-        logging.getLogger(logger).setLevel(logging.WARNING)  # else each of some 50 migrations is logged
+        logging.getLogger(logger).setLevel(logging.WARNING)  # otherwise each of about 50 migrations is logged
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # else a traceback for each failed query
     path = sqlite_path(uri)
     if path is None:
@@ -266,7 +266,7 @@ def create_database(uri: str, home: Path, sweep: str = "NAME") -> None:
     require_file_locks(uri)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as temporary:
         new = Path(temporary) / NEW_DATABASE
-        new.touch()  # SQLite creates files without group write permission; its journals inherit those of the file
+        new.touch()  # SQLite creates files without group write permission; its journals inherit the file's permissions
         store = SqlAlchemyStore(  # type: ignore[no-untyped-call]  # mlflow has no type hints there
             sqlite_uri(new), (home.resolve() / ARTIFACTS).as_uri()
         )
@@ -278,7 +278,7 @@ def create_database(uri: str, home: Path, sweep: str = "NAME") -> None:
 
 
 def move_aside(path: Path) -> Path:
-    """Rename a SQLite file and its journals to a free name beside it; return the new path."""
+    """Rename a SQLite file and its journals to an unused name in the same folder, and return the new path."""
     aside = next(new for n in count(1) if not os.path.lexists(new := path.with_name(f"{path.name}.{n}")))
     path.rename(aside)
     for suffix in ("-journal", "-wal", "-shm"):
@@ -295,7 +295,7 @@ def _wait_for_migration(path: Path) -> None:
 
 
 def _is_being_created(path: Path) -> bool:
-    """Return whether the file changed recently and has no experiment yet: MLflow creates it last."""
+    """Return whether the file changed recently and contains no experiment yet, which MLflow creates last."""
     if time.time() - path.stat().st_mtime > _IDLE_SECONDS:
         return False
     try:
@@ -309,7 +309,7 @@ def _is_being_created(path: Path) -> bool:
 def _check_sqlite(uri: str) -> None:
     """Raise SQLAlchemyError if a SQLite file cannot be read, since MLflow would retry for 100 seconds.
 
-    A locked file is not an error here, because MLflow itself waits for it.
+    A locked file is not an error, because MLflow itself waits for the lock.
     """
     import sqlalchemy
 
@@ -323,7 +323,7 @@ def _check_sqlite(uri: str) -> None:
 
 @contextlib.contextmanager
 def _database_lock(uri: str) -> Iterator[None]:
-    """Check that a database answers, since MLflow would retry for 100 seconds, and lock out other publishers.
+    """Lock out other publishers, and check that the database answers, since MLflow would retry for 100 seconds.
 
     MLflow guards table creation only against processes on the same machine. The lock is a PostgreSQL advisory lock;
     other databases are only checked. Raises ConnectionError if the database does not answer, or if another publisher

@@ -1,4 +1,4 @@
-"""Errors of an MLflow store: those that a retry may fix, and cause and remedy for all others."""
+"""Classifies the errors of an MLflow store: a retry may fix some; all others get a cause and a remedy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HTTP_TOO_LARGE = 413
 TOO_LARGE_REMEDY = "a proxy in front of it rejects this size (413): raise its limit (nginx: client_max_body_size 64m)"
 
 _HTTP_CODES = {"UNAUTHENTICATED": 401, "CUSTOMER_UNAUTHORIZED": 401, "PERMISSION_DENIED": 403}  # MLflow's names
-_HTTP_NOT_MLFLOW = (404, 405, 410, 501)  # MLflow itself would answer with an error code in JSON
+_HTTP_NOT_MLFLOW = (404, 405, 410, 501)  # MLflow itself would respond with an error code in JSON
 _HTTP_STATUS = re.compile(r"failed with error code (\d{3})\b")
 _ERRNO_TEXT = re.compile(r"\[Errno -?\d+\] ([^'\")\]>]+)")
 _SCHEMA = re.compile(r"found version (\w+)|Can't locate revision identified by '(\w+)'")
@@ -45,18 +45,18 @@ _DATABASE_REJECTIONS = (
     "read-only mode",
     "no space left",
 )
-"""Messages of PostgreSQL and MySQL, in lower case, about errors that a retry does not fix."""
+"""Lower-case PostgreSQL and MySQL messages about errors that a retry cannot fix."""
 
 _LOGIN = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN,"
 _SAFE = "All records are safe"
 
 
 class StoreUnavailable(AccelsweepError):
-    """MLflow did not answer, or rejected us. The records are safe; publishing can be repeated at any time."""
+    """MLflow did not answer, or rejected the request. The records are safe; publishing can be repeated at any time."""
 
 
 class StoreDamaged(DamagedFile):
-    """The file of a SQLite store cannot be read. It may contain more than our copies, so it is never deleted."""
+    """A SQLite store's file cannot be read. It may contain more than our copies, so it is never deleted."""
 
     def __init__(self, path: Path, why: str, sweep: str = "NAME") -> None:
         """`sweep` is the sweep to be published."""
@@ -64,7 +64,7 @@ class StoreDamaged(DamagedFile):
 
 
 def store_exceptions() -> tuple[type[Exception], ...]:
-    """Return the exceptions that a failing store raises. MLflow passes some errors of SQLAlchemy and Alembic on."""
+    """Return the exceptions that a failing store raises. MLflow passes some SQLAlchemy and Alembic errors through."""
     from alembic.util import CommandError
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
@@ -73,9 +73,9 @@ def store_exceptions() -> tuple[type[Exception], ...]:
 
 
 def permanent_error(uri: str, error: BaseException, experiment: str | None, sweep: str) -> AccelsweepError | None:
-    """Return the error to raise, with its remedy, if a retry would not help, else None.
+    """Return the error to raise, including its remedy, if a retry would not help, else None.
 
-    `experiment` is the experiment that was written to, None if it does not exist yet; `sweep` is the published sweep.
+    `experiment` is the experiment being written, None if it does not exist yet; `sweep` is the sweep being published.
     """
     path = sqlite_path(uri)
     if path is not None and any(text in str(error) for text in _SQLITE_DAMAGED):
@@ -124,7 +124,7 @@ def user_name(uri: str) -> str | None:
 
 
 def _schema_mismatch(uri: str, error: BaseException, sweep: str) -> str | None:
-    """Recognise the database of a different MLflow version."""
+    """Recognise a database created by a different MLflow version."""
     text = str(error)
     if "out-of-date database schema" not in text and "Can't locate revision" not in text:
         return None
@@ -170,7 +170,7 @@ def _rejected_by_database(uri: str, error: BaseException) -> str | None:
 
 
 def _not_mlflow(uri: str, error: BaseException) -> str | None:
-    """Recognise a response that is not from MLflow, but a login page or another server."""
+    """Recognise a response from a login page or a different server rather than MLflow."""
     text, status = str(error), http_status(error)
     is_page = "not in a valid JSON format" in text or type(error).__name__ == "JSONDecodeError"
     answered_by_mlflow = type(error).__name__ == "RestException"

@@ -1,4 +1,4 @@
-"""Determines the MLflow store of a sweep, and the location of its artifacts, without importing mlflow."""
+"""Determines a sweep's MLflow store and artifact location, without importing mlflow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.redaction import credentials_of, masked
 
 ARTIFACTS = "mlartifacts"
-"""The folder for all artifacts, in the working directory, if the store is a database."""
+"""If the store is a database, the folder for all artifacts, in the working directory."""
 
 _SQLITE = "sqlite:///"
 
@@ -35,10 +35,10 @@ def resolve_uri(home: Path, tracking_uri: str | None) -> str:
 
 
 def sqlite_uri(path: Path, query: Mapping[str, Any] | None = None) -> str:
-    """Return the URI of a SQLite store in a file with any name; `query` has options for the driver.
+    """Return the URI of a SQLite store for any file name; `query` contains driver options.
 
-    SQLAlchemy reads a path only up to the first question mark, so a path that contains one is given as a `file:` URI.
-    Its slashes are quoted as well, because MLflow creates whatever precedes the last slash as a folder.
+    SQLAlchemy reads a path only up to the first question mark, so a path that contains one is passed as a `file:` URI.
+    Its slashes are quoted as well, because MLflow creates everything before the last slash as a folder.
     """
     if "?" not in str(path) and not query:
         return f"{_SQLITE}{path}"  # same result as below, without the slow import of SQLAlchemy
@@ -63,7 +63,7 @@ def is_server(uri: str) -> bool:
 
 
 def without_login(uri: str) -> str:
-    """Return a server's address without user and password, for a browser, which prompts for them itself."""
+    """Return a server's address with credentials stripped, for a browser, which prompts for them itself."""
     parts = urlsplit(uri)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
 
@@ -78,7 +78,7 @@ def artifact_location(folder: SweepFolder, uri: str) -> str | None:
 def require_file_locks(uri: str) -> None:
     """Raise InputError if a SQLite file would have to be created on a file system without locks.
 
-    SQLite itself would only report repeatedly that the database is locked.
+    SQLite itself would only keep reporting that the database is locked.
     """
     path = sqlite_path(uri)
     if path is None or path.exists() or not missing_capabilities(path.parent, Capability.locks):
@@ -90,7 +90,7 @@ def require_file_locks(uri: str) -> None:
 
 
 def _check_login(uri: str) -> None:
-    """Raise InputError for a password with unquoted delimiters, part of which would appear in parser errors."""
+    """Raise InputError if the password contains unquoted delimiters, because parser errors would reveal part of it."""
     login = credentials_of(uri) or ""
     if any(sign in login for sign in ("/?#" if is_server(uri) else "@")):
         raise InputError(

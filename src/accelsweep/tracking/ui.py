@@ -43,7 +43,7 @@ _OTHER_SERVER_OPTIONS = re.compile(
     r"MLFLOW_(HOST|PORT|WORKERS|STATIC_PREFIX|ARTIFACTS_ONLY|SERVE_ARTIFACTS|DEFAULT_ARTIFACT_ROOT|EXPOSE_PROMETHEUS"
     r"|GUNICORN_OPTS|UVICORN_OPTS|APP_NAME|REGISTRY_STORE_URI|READ_REPLICA_BACKEND_STORE_URI|SERVER_\w+)"
 )
-"""Variables from which `mlflow server` reads options; those set for a shared server would redirect or close ours."""
+"""Variables that `mlflow server` reads options from; values meant for a shared server would redirect or close ours."""
 
 
 def serve_ui(
@@ -54,11 +54,11 @@ def serve_ui(
     browser: bool | None = False,
     echo: Echo = print,
 ) -> int:
-    """Serve the UI on 127.0.0.1 until Ctrl-C or SIGTERM, and return the exit code. Main thread only.
+    """Serve the UI on 127.0.0.1 until Ctrl-C or SIGTERM, and return the exit code. Call from the main thread only.
 
-    The default `port` is MLflow's, 5000, or, if that is taken, any free port. If the store is a tracking server, no
-    server is started. The published sweeps are listed with links, and the newest one is opened in the `browser`; None
-    opens it on a desktop only. Raises InputError if the given port is taken.
+    `port` defaults to MLflow's 5000, or to any free port if that is in use. If the store is a tracking server, no
+    server is started. The published sweeps are listed with links, and the newest one is opened in the browser; if
+    `browser` is None, on a desktop only. Raises InputError if the requested port is in use.
     """
     uri = resolve_uri(home, tracking_uri)
     if is_server(uri):
@@ -100,9 +100,9 @@ def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
 
 
 def open_in_browser(address: str, requested: bool | None, echo: Echo) -> None:
-    """Open `address` in the user's browser; if `requested` is None, only from a terminal on a desktop, or with BROWSER.
+    """Open `address` in the user's browser; if `requested` is None, only from a desktop terminal or if BROWSER is set.
 
-    `echo` is called with a message if a browser was requested and there is none.
+    `echo` is called with a message if a browser was requested but none is available.
     """
     if requested is False or (requested is None and not _is_desktop()):
         return
@@ -138,10 +138,10 @@ class Server:
         return "\n".join(tail_lines(self._log, 12))
 
     def wait_until_ready(self) -> None:
-        """Wait until the server answers. Raises AccelsweepError if it exits or takes too long.
+        """Wait until the server responds. Raises AccelsweepError if it exits or takes too long.
 
-        Another server may take the port before ours does. Its answers are ignored, and PortTaken is raised as soon as
-        ours has exited.
+        Another server may bind the port first. Its responses are ignored, and PortTaken is raised as soon as ours has
+        exited.
         """
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
@@ -170,10 +170,10 @@ class Server:
 
 @contextlib.contextmanager
 def running_server(home: Path, uri: str, port: int | None = None) -> Iterator[Server]:
-    """Run MLflow's server on the store at `uri`: wait until it answers, and on exit end all of its processes.
+    """Run MLflow's server on the store at `uri`: wait until it responds, and end all of its processes on exit.
 
-    The URI is passed in the environment, which process lists do not show. The server has its own session, so that
-    Ctrl-C reaches only this process; if this process is killed, the server ends as well.
+    The URI is passed through the environment, which process lists do not show. The server runs in its own session, so
+    that Ctrl-C reaches only this process; if this process is killed, the server ends as well.
     """
     with tempfile.TemporaryFile() as log:
         try:

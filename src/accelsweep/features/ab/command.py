@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 
 class VersionsRequest(Extension):
-    """The versions to compare, baseline first: commits by `names`, or the environments of `pythons`; and the gate.
+    """The versions to compare, baseline first (the commits `names` or the environments of `pythons`), and the gate.
 
-    `pins` are the commits that `names` pointed to when the sweep was first planned. With `preview`, trees are removed
-    after planning.
+    `pins` are the commits that `names` resolved to when the sweep was first planned. If `preview` is set, trees are
+    removed after planning.
     """
 
     command: Literal["ab"] = "ab"
@@ -70,12 +70,12 @@ class VersionsRequest(Extension):
         gate, overrides = self.gate, request.overrides
         has_threshold = any(word.lstrip("+").partition("=")[0] == "analysis.threshold" for word in overrides)
         if gate is not None and request.until_decided and not has_threshold:
-            # With a threshold other than the gate's, more blocks would be spent on the wrong question.
+            # With a different threshold than the gate's, further blocks would be spent on the wrong question.
             request = replace(request, overrides=(*overrides, f"analysis.threshold={gate.threshold:g}"))
         return replace(request, name=request.name or comparison_name(home, request.overrides))
 
     def pinned(self, plan: Plan) -> VersionsRequest:
-        """Return the request with its names pinned to the commits of `plan`."""
+        """Return the request with its names pinned to the plan's commits."""
         return self.model_copy(update={"pins": plan.manifest.compared}) if self.names else self
 
     def plan(self, home: Path, request: Request, make: Callable[..., Plan]) -> Plan:
@@ -98,7 +98,7 @@ class VersionsRequest(Extension):
 
 @dataclass(frozen=True)
 class VersionComparison:
-    """The findings on versions. With a gate, `gate_results` has the result for each setting, `state` the worst one."""
+    """Findings on versions. With a gate, `gate_results` contains each setting's result and `state` the worst result."""
 
     findings: Findings
     manifest: Manifest
@@ -108,16 +108,17 @@ class VersionComparison:
 
     @property
     def gate_message(self) -> str | None:
-        """The gate's result as a sentence; None without a gate."""
+        """The gate's result as a sentence; None if no gate is set."""
         from accelsweep.analysis.compare_sweeps import gate_message
 
         return None if self.state is None else f"{self.fail_if}: {gate_message(self.gate_results, self.state)}"
 
 
 def measure_versions(home: Path, request: Request) -> tuple[int, VersionComparison | None]:
-    """Measure the versions and write the report; return the exit code and the comparison, None if it has no findings.
+    """Measure the versions and write the report; return the exit code and the comparison, None without findings.
 
-    With `fail_if`, the exit code is 3 for a supported regression, 1 if a setting could not be judged, and 0 otherwise.
+    If `fail_if` is set, the exit code is 3 for a supported regression, 1 if a setting could not be judged, and 0
+    otherwise.
     """
     from accelsweep.analysis.compare_sweeps import gate_findings, worst
 
@@ -153,7 +154,7 @@ class VersionedSetting(Frozen):
 
 
 class AbAnswer(Answer):
-    """`accelsweep ab VERSION VERSION --json`: the versions compared, setting by setting."""
+    """`accelsweep ab VERSION VERSION --json`: the comparison of versions, setting by setting."""
 
     kind: ClassVar[str] = "ab"
 
@@ -171,7 +172,7 @@ class AbAnswer(Answer):
 
     @classmethod
     def from_comparison(cls, comparison: VersionComparison) -> AbAnswer:
-        """Return the answer for a comparison."""
+        """Return the command's answer for a comparison."""
         from accelsweep.analysis.compare_sweeps import GateState
 
         findings, manifest = comparison.findings, comparison.manifest
@@ -237,7 +238,7 @@ def preview_versions(home: Path, request: Request, *, as_json: bool = False, out
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split command-line arguments into names of versions and Hydra overrides.
+    """Split command-line arguments into version names and Hydra overrides.
 
     An override contains `=` or starts with `~`; no revision does.
     """
@@ -284,7 +285,7 @@ def ab(
 # `--format github`: https://docs.github.com/actions/reference/workflow-commands-for-github-actions
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
-"""The runner sets this variable to the path of the file for a step's Markdown summary."""
+"""The runner sets this variable to the path of the step's Markdown summary file."""
 
 _LEVELS: Mapping[str | None, str] = {"regression": "error", "not measured": "warning"}
 
@@ -305,7 +306,7 @@ def annotate(answer: AbAnswer) -> None:
 
 
 def annotation(row: VersionedSetting, fail_if: str | None) -> str:
-    """Return a workflow command: an error for a regression, a warning if it could not be judged, else a notice."""
+    """Return a workflow command: error for a regression, warning if it could not be judged, else notice."""
     level = _LEVELS.get(row.gate, "notice")
     gate = f" ({row.gate}: {fail_if})" if row.gate is not None else ""
     ratio = f"{ratio_text(row.ratio)}, " if row.ratio else ""

@@ -34,8 +34,8 @@ from accelsweep.run_config import VERSION
 def versioned_grid(folder: SweepFolder, trees: Sequence[Tree], overrides: Sequence[str]) -> VersionedGrid:
     """Return the settings of all versions: all versions of a setting are adjacent, the first version first.
 
-    Sweep-wide options come from the last version, which is under test. Raises InputError for an error in any version,
-    and if none of the measured modules comes from a version.
+    Sweep-wide options come from the last version, which is under test. Raises InputError if any version contains an
+    error, or if none of the measured modules comes from a version.
     """
     grids = [(tree.version, _version_grid(folder, tree, overrides)) for tree in trees]
     if len({canonical_json(grid.axes) for _, grid in grids}) > 1:
@@ -68,7 +68,7 @@ def versioned_grid(folder: SweepFolder, trees: Sequence[Tree], overrides: Sequen
 
 
 def _version_grid(folder: SweepFolder, tree: Tree, overrides: Sequence[str]) -> CheckedGrid:
-    """Return the grid of one version, with the version in its settings' configs and names."""
+    """Return one version's grid, with the version added to its settings' configs and names."""
     version, path = tree.version, version_import_path(folder, tree)
     home = folder.version(version.id) / tree.place if tree.checkout else folder.home
     try:
@@ -99,7 +99,7 @@ def _version_grid(folder: SweepFolder, tree: Tree, overrides: Sequence[str]) -> 
 
 
 def _config_differences(grids: Sequence[tuple[Version, CheckedGrid]]) -> list[str]:
-    """Return a note on the first config key, if any, in which each version differs from the first version."""
+    """Return notes that name, for each version, the first config key that differs from the first version, if any."""
     (first_version, first), *others = grids
     return [
         f"conf/ differs: {key} is {override_value(ours)} in {first_version.name} and {override_value(theirs)} in "
@@ -126,7 +126,7 @@ def _differing_keys(first: CheckedGrid, other: CheckedGrid) -> Iterator[tuple[st
 def _packages_in_tree(measured: Sequence[str], path: ImportPath, tree: Tree, folder: SweepFolder) -> tuple[str, ...]:
     """Return the packages of the `measured` targets that come from a version's tree.
 
-    Raises InputError if the tree lacks a package of the repository, and if no package comes from the tree.
+    Raises InputError if the tree lacks one of the repository's packages, or if no package comes from the tree.
     """
     if not tree.checkout:
         return ()

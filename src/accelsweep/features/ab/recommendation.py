@@ -13,7 +13,7 @@ from accelsweep.records.plan import Manifest
 from accelsweep.run_config import VERSION
 
 _MAX_LABEL_WORDS = 4
-"""Maximum words from a setting's label in the headline; the table has the full label."""
+"""Maximum words of a setting's label in the headline; the table shows the full label."""
 
 _DECIDED = (*LESS, *MORE, Verdict.same)
 
@@ -77,7 +77,7 @@ def _comparison_text(setting: SettingFinding, first: str) -> str:
 
 
 def _label(setting: SettingFinding) -> str:
-    """Return for example ` at batch 256`, or an empty string if the versions are the only axis."""
+    """Return a suffix such as ` at batch 256`, or "" if the versions are the only axis."""
     parts = list(axis_descriptions(without_version(setting.axes)))
     while len(parts) > 1 and len(" ".join(parts).split()) > _MAX_LABEL_WORDS:
         parts.pop(0)
@@ -92,7 +92,7 @@ def _certainty(compared: Sequence[SettingFinding]) -> Certainty:
 
 
 def _rerun_command(manifest: Manifest, compared: Sequence[SettingFinding]) -> str | None:
-    """Return the command that remeasures disturbed or missing settings, None if there are none."""
+    """Return the command that remeasures disturbed or missing settings; None if there are none."""
     command = sweep_command(manifest)
     if any(setting.verdict is Verdict.disturbed for setting in compared):
         return f"accelsweep retry {manifest.sweep} --outcome disturbed && {command}"

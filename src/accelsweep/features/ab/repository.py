@@ -16,7 +16,7 @@ from accelsweep.git import GitFailed, git
 
 @dataclass(frozen=True)
 class Repository:
-    """A checkout's top folder, and the working directory's path `place` relative to it."""
+    """A checkout's top-level folder, and the working directory's path `place` relative to it."""
 
     checkout: Path
     place: str
@@ -57,7 +57,7 @@ class Repository:
         return f"{unknown}{nearest(name, refs)}. Overrides are KEY=VALUE; all other arguments are commits"
 
     def files(self, folder: Path, *kind: str) -> Iterator[Path]:
-        """Yield the files that `git ls-files` lists below `folder`, including those of submodules."""
+        """Yield the files that `git ls-files` lists under `folder`, including those in submodules."""
         for name in filter(None, git(folder, "ls-files", "-z", *kind).split("\0")):
             path = folder / name
             if path.is_dir() and not path.is_symlink():  # a submodule, or a nested repository
@@ -72,7 +72,7 @@ _COMPILED = ":(exclude,glob)**/__pycache__/**"
 
 
 def add_worktree(checkout: Path, version: Version, target: Path) -> None:
-    """Check out a commit and its submodules to `target`. Raises AccelsweepError if git fails."""
+    """Check out a commit and its submodules into `target`. Raises AccelsweepError if git fails."""
     common = _common_folder(checkout)
     with _worktree_lock(common):
         git(checkout, "worktree", "add", "--force", "--detach", "--quiet", str(target), version.digest)
@@ -89,7 +89,7 @@ def _common_folder(checkout: Path) -> Path:
 
 
 def _worktree_lock(common: Path) -> contextlib.AbstractContextManager[None]:
-    """Serialise worktree commands: git itself does not, and `prune` removes an entry that `add` has just created."""
+    """Serialise worktree commands: git does not, so `prune` can remove an entry that `add` has just created."""
     return exclusive_lock("worktrees", common)
 
 
@@ -134,6 +134,6 @@ def remove_worktree(checkout: Path, target: Path) -> None:
 
 
 def prune_worktrees(checkout: Path) -> None:
-    """Drop git's entries of worktrees whose folders are gone. Raises AccelsweepError if git fails."""
+    """Drop git's entries for worktrees whose folders no longer exist. Raises AccelsweepError if git fails."""
     with _worktree_lock(_common_folder(checkout)):
         git(checkout, "worktree", "prune")

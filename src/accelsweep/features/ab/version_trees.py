@@ -1,6 +1,6 @@
-"""The source trees below `sweeps/NAME/versions`: created before planning, restored if lost, removed by `clean`.
+"""The source trees under `sweeps/NAME/versions`: created before planning, restored if lost, removed by `clean`.
 
-Trees are read-only and named after their digest, so an existing tree is the right one unless somebody has modified it.
+Trees are read-only and named after their digest, so an existing tree is correct unless somebody has modified it.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def version_trees(
     *,
     keep: bool = True,
 ) -> Iterator[tuple[Tree, ...]]:
-    """Provide the with-block, which plans the sweep, with the trees of commits or environments.
+    """Provide the trees of commits or environments to the `with` block, which plans the sweep.
 
-    `pinned` are the commits of `names`, if already resolved. Without `keep`, new trees are removed afterwards.
+    `pinned` are the commits of `names`, if already resolved. Unless `keep` is set, new trees are removed afterwards.
     """
     if pythons and names:
         raise InputError(f"{names[0]} is a commit and --python an environment: compare either commits or environments")
@@ -55,10 +55,10 @@ def version_trees(
 def create_trees(
     folder: SweepFolder, repository: Repository, versions: Sequence[Version], *, keep: bool = True
 ) -> Iterator[tuple[Tree, ...]]:
-    """Create missing and modified trees, and pass all trees to the with-block, which plans the sweep.
+    """Create missing and modified trees, and pass all trees to the `with` block, which plans the sweep.
 
     If planning fails and there is no earlier plan, the trees are removed, so that wrong input leaves nothing behind.
-    Without `keep`, new trees are always removed.
+    Unless `keep` is set, new trees are always removed.
     """
     with _versions_lock(folder):
         missing = [target for version in versions if not (target := folder.version(version.id)).exists()]
@@ -154,7 +154,7 @@ def _make_writable(tree: Path) -> None:
 
 
 def _change_modes(tree: Path, change: Callable[[int], int]) -> None:
-    """Change the modes of a tree and its contents, except links; folders first, to make their contents accessible."""
+    """Change the modes of a tree's contents, except links. Folders come first, to make their contents accessible."""
     if not tree.is_dir() or tree.is_symlink():
         return
     content = (Path(parent, name) for parent, folders, files in os.walk(tree) for name in (*folders, *files))

@@ -31,7 +31,7 @@ _INTERPRETER_TIMEOUT_SECONDS = 120.0
 
 
 def resolve_versions(repository: Repository, names: Sequence[str]) -> tuple[Version, ...]:
-    """Return the versions of these names. Raises InputError for fewer than two, and for duplicates."""
+    """Return the versions with these names. Raises InputError if there are fewer than two or any duplicates."""
     if len(names) < 2:
         raise InputError(
             "ab compares versions, so it needs two or more: commits by name, such as `main HEAD`, or . for the working "
@@ -57,7 +57,7 @@ def working_tree_version(repository: Repository) -> Version:
 def working_files(repository: Repository) -> list[Path]:
     """Return the sorted paths of the working tree's files, relative to the checkout.
 
-    Untracked output of accelsweep itself is left out, even if git does not ignore it.
+    accelsweep's own untracked output is left out, even if git does not ignore it.
     """
     top = repository.checkout
     home = top / repository.place
@@ -102,14 +102,14 @@ def copy_working_tree(repository: Repository, version: Version, target: Path) ->
 
 
 def is_unmodified_copy(version: Version, target: Path) -> bool:
-    """Return whether a copy still consists of exactly the files of `version`, apart from compiled modules."""
+    """Return whether a copy still contains exactly the files of `version`, apart from compiled modules."""
     paths = (path for path in target.rglob("*") if path.is_symlink() or path.is_file())
     files = sorted(path.relative_to(target) for path in paths if "__pycache__" not in path.parts)
     return _digest(target, files) == version.digest
 
 
 def _digest(top: Path, files: Iterable[Path]) -> str:
-    """Return a digest of the names, kinds and contents of files below `top`."""
+    """Return a digest of the names, types and contents of the files under `top`."""
     lines = []
     for file in files:
         path = top / file
@@ -126,7 +126,8 @@ def _digest(top: Path, files: Iterable[Path]) -> str:
 def environments(home: Path, names: Sequence[str]) -> tuple[Tree, ...]:
     """Return the environments of the Python interpreters at these paths as versions.
 
-    Raises InputError for fewer than two environments, for one that cannot measure, and for two with the same packages.
+    Raises InputError if there are fewer than two environments, if one cannot measure, or if two contain the same
+    packages.
     """
     if len(names) < 2:
         raise InputError("--python names an environment, and two or more are needed to compare them: give it twice")

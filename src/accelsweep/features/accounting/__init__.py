@@ -1,4 +1,4 @@
-"""Queue time, energy and time to result of a sweep's jobs, from Slurm's accounting (sacct)."""
+"""Queue time, energy and time to result for a sweep's jobs, from Slurm accounting (sacct)."""
 
 from accelsweep.registry import Feature, SweepFile, Tables
 

@@ -1,4 +1,4 @@
-"""The metrics of a run's job from the cluster's accounting."""
+"""The metrics of a run's job, from the cluster's accounting."""
 
 from __future__ import annotations
 

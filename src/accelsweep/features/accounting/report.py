@@ -1,4 +1,4 @@
-"""The report's table of Slurm jobs: queue time, run time, energy, and time to result with and without the queue."""
+"""The report's table of Slurm jobs: queue time, run time, energy, and time to result with and without queue time."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _CAPTION = (
 
 
 def tables(findings: Findings) -> list[ReportTable]:
-    """Return the table of jobs, if the queue time of any setting is known."""
+    """Return the table of jobs, if any setting's queue time is known."""
     return [jobs_table(findings)] if any(_median(setting, QUEUE) is not None for setting in findings.settings) else []
 
 
 def jobs_table(findings: Findings) -> ReportTable:
-    """Return a row for each setting with known jobs, sorted by time to result including the queue."""
+    """Return a row for each setting with known jobs, sorted by time to result including queue time."""
     settings = [setting for setting in findings.settings if QUEUE in setting.metrics]
     settings.sort(key=lambda setting: (_median(setting, QUEUED_RESULT) is None, _median(setting, QUEUED_RESULT)))
     return ReportTable(
@@ -64,12 +64,12 @@ def last_lines(findings: Findings) -> list[str]:
 
 
 def _duration(seconds: float) -> str:
-    """Return a duration as `42 s`, or from 5 minutes on as `6:30:00`."""
+    """Format a duration as `42 s`, or as `6:30:00` from 5 minutes up."""
     return fmt.number(seconds, "s") if seconds < 300 else format_duration(seconds)
 
 
 def _queue_sentence(settings: Sequence[SettingFinding]) -> str:
-    """Return a sentence if a different setting is first without the queue, else an empty string."""
+    """Return a note if excluding queue time changes which setting is first, else ""."""
     known = [setting for setting in settings if _median(setting, QUEUED_RESULT) is not None]
     if not known:
         return ""

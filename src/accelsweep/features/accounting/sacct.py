@@ -1,8 +1,8 @@
-"""Queue time, run time and energy of a sweep's jobs, from Slurm's accounting.
+"""Queue time, run time and energy of a sweep's jobs, from Slurm accounting.
 
 `python -m accelsweep.features.accounting.sacct sweeps/NAME` queries sacct when the blocks are done; each report queries
 it again while anything is missing. The results are stored in `sweeps/NAME/accounting.json`, because clusters purge old
-jobs. A failure is stored there as a reason and stops neither analysis nor report.
+jobs. A failure is stored there as a reason, and does not stop analysis or report.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ PROVENANCE = "slurm"
 
 
 def job_of(environment: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Return the number of the Slurm job in a record's `environment`; None outside a job."""
+    """Return the Slurm job number from a record's `environment`; None if the run was not in a job."""
     number = RunEnvironment(environment).before.variables.get("SLURM_JOB_ID")
     return str(number) if number is not None else None
 
 
 class JobAccount(Frozen):
-    """A job's account, or the `reason` why nothing is known about the job.
+    """A job's accounting data, or the `reason` why there is none.
 
     `state` is Slurm's final state. `submitted_at` is the first submission and `ended_at` the last end, in UTC and ISO
     8601. A requeued job has several `starts`; `queue_seconds` and `elapsed_seconds` are sums over them. `energy_joules`
@@ -68,7 +68,7 @@ class JobAccount(Frozen):
 
 
 class Accounting(Document):
-    """The accounts of a sweep's jobs by job number."""
+    """The accounting data of a sweep's jobs, keyed by job number."""
 
     kind: ClassVar[str] = "accounting"
 
@@ -85,7 +85,7 @@ _SLURMDBD_SECONDS = 6.0
 """slurmctld reports a job's end to slurmdbd within this time."""
 
 _REQUEUED = re.compile(r"REQUEUED|PREEMPTED|NODE_FAIL|RESIZING")
-"""States of a start after which the job continues under the same number."""
+"""Final states of a start after which the job continues under the same number."""
 
 _INVALID_JOULES = 2.0**63
 """Larger values are Slurm's 64-bit codes for "unknown", which old versions print, or negative numbers."""
@@ -114,14 +114,14 @@ class Start:
 
 
 def accounting_file(folder: SweepFolder) -> Path:
-    """Return the path of a sweep's job accounts; the file exists for Slurm sweeps only."""
+    """Return the path of a sweep's accounting file, which exists for Slurm sweeps only."""
     return folder.root / "accounting.json"
 
 
 def note_accounts(folder: SweepFolder, *, wait_seconds: float = 0.0) -> None:
     """Query sacct for the jobs in a Slurm sweep's records, and store the results.
 
-    `wait_seconds` is how long to wait for the accounts of jobs that have just ended.
+    `wait_seconds` is how long to wait for the accounting data of jobs that have just ended.
     """
     if Manifest.read(folder.manifest).site.scheduler != "slurm":
         return
@@ -149,7 +149,7 @@ def _stored(folder: SweepFolder) -> dict[str, JobAccount] | None:
 
 
 def accounts(folder: SweepFolder, numbers: Sequence[str]) -> dict[str, JobAccount]:
-    """Return sacct's account of each job, or the reason why there is none."""
+    """Return each job's accounting data from sacct, or the reason why there is none."""
     starts: dict[str, list[Start]] = {}
     try:
         for first in range(0, len(numbers), _BATCH_SIZE):
@@ -162,7 +162,7 @@ def accounts(folder: SweepFolder, numbers: Sequence[str]) -> dict[str, JobAccoun
 
 
 def account(number: str, starts: Sequence[Start]) -> JobAccount:
-    """Return a job's account from its starts in order."""
+    """Build a job's accounting data from its starts, in order."""
     if not starts:
         return JobAccount(number=number, reason=f"sacct knows no job {number} of this folder (any more)")
     last = starts[-1]
@@ -192,7 +192,7 @@ def _energy(start: Start) -> float | str:
     """Return the joules of one start, or the reason why they are unknown.
 
     Slurm's own sum over steps counts a node twice if a step runs inside `batch`. `extern` covers all nodes for the
-    whole time, and so does `batch` on a single node. 0 means that there is no counter.
+    whole time, and so does `batch` on a single node. A value of 0 means that there is no counter.
     """
     step = "extern" if start.steps.get("extern") else "batch" if start.node_count == 1 else None
     if step is not None and (joules := start.steps.get(step)):
@@ -201,7 +201,7 @@ def _energy(start: Start) -> float | str:
 
 
 def _starts(folder: SweepFolder, numbers: Sequence[str]) -> Iterator[Start]:
-    """Yield the starts of these jobs in order. Starts from other folders are of earlier jobs with a reused number."""
+    """Yield these jobs' starts in order. Starts from other folders belong to earlier jobs with a reused number."""
     output = ask(
         *("sacct", "--noheader", "--parsable2", "--duplicates", f"--format={_FIELDS}", f"--jobs={','.join(numbers)}"),
         timeout_seconds=_TIMEOUT_SECONDS,
@@ -245,7 +245,7 @@ _EPOCH = "one pass over the training data at the measured rate"
 
 
 def accounted(folder: SweepFolder, rows: Sequence[RunRow]) -> list[RunRow]:
-    """Return the rows with the metrics of their jobs added, if accounts are stored."""
+    """Return the rows with their jobs' metrics added, if accounting data is stored."""
     jobs = _stored(folder) or {}
     return [
         replace(row, metrics={**row.metrics, **dict(_metrics(row, job))})
@@ -271,7 +271,7 @@ def _metrics(row: RunRow, job: JobAccount) -> Iterator[tuple[str, Metric]]:
 
 
 def _result(row: RunRow) -> Metric | None:
-    """Return the time to the run's result without the queue; None if the task has no such result."""
+    """Return the run's time to result, excluding queue time; None if the task defines no such result."""
     target = row.metrics.get("time_to_target_wall_seconds")
     if target is not None:
         return Metric(target.value, "s", target.reason, _TARGET, "clock")
@@ -280,7 +280,7 @@ def _result(row: RunRow) -> Metric | None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Store the job accounts of the sweep named on the command line; return the exit code."""
+    """Store the accounting data of the sweep named on the command line; return the exit code."""
     root = sweep_parser("features.accounting.sacct", __doc__).parse_args(arguments).sweep
     return exit_code_of(lambda: note_accounts(planned_sweep(root), wait_seconds=_SLURMDBD_SECONDS))
 

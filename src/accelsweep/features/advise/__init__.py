@@ -1,4 +1,4 @@
-"""`accelsweep advise`: how much hardware a training run takes, and which is cheapest."""
+"""`accelsweep advise`: how much hardware a training run needs, and which is cheapest."""
 
 from accelsweep.registry import Command, Feature
 

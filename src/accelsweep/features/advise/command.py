@@ -1,4 +1,4 @@
-"""`accelsweep advise`: how much hardware a training run takes, and which is cheapest. Writes nothing."""
+"""`accelsweep advise`: how much hardware a training run needs, and which is cheapest. Writes nothing."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def advise(findings: Findings, prices: Prices, training: Training, terms: Terms)
 
 
 def epoch_samples(findings: Findings) -> float | None:
-    """Return the size of the data set with which the projected setting was measured, or None if unknown."""
+    """Return the size of the data set on which the projected setting was measured, or None if unknown."""
     found = findings.section(Projections)
     setting = next((one for one in findings.settings if found is not None and one.setting == found.setting), None)
     summary = None if setting is None else setting.metrics.get("epoch_samples")
@@ -86,7 +86,7 @@ def _next(findings: Findings, found: Advice) -> Iterator[str]:
 
 
 def _monthly(findings: Findings, prices: Prices) -> Iterator[str]:
-    """Yield the break-even points with this machine, and between renting and buying, once per device."""
+    """Yield each device's break-even points, against this machine and between renting and buying, once."""
     projections = findings.section(Projections)
     devices = projections.devices if projections is not None else ()
     yield from dict.fromkeys(line for device in devices if device.form == devices[0].form for line in device.monthly)
@@ -111,7 +111,7 @@ def _assumed(findings: Findings, training: Training, offers: tuple[Offer, ...]) 
 
 
 class AdviseAnswer(Advice, Answer):
-    """`accelsweep advise NAME --json`: ranked hardware for a training run. Projected numbers have separate keys."""
+    """`accelsweep advise NAME --json`: ranked hardware for a training run. Projected numbers use separate keys."""
 
     kind: ClassVar[str] = "advise"
 
@@ -125,7 +125,7 @@ class AdviseAnswer(Advice, Answer):
 HOURS = {"m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}
 
 MAX_PROJECTIONS = 10
-"""The number of projections to print; `--json` has all."""
+"""The number of projections to print; `--json` contains all of them."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Question:
 
 
 def advise_training(home: Path, name: str, asked: Question, *, as_json: bool = False) -> None:
-    """Print the advice. Raises InputError for wrong numbers, unknown names, and a sweep that cannot be projected."""
+    """Print the advice. Raises InputError for invalid numbers, unknown names, or a sweep that cannot be projected."""
     from accelsweep.features.projection.analysis import Targets
 
     epochs = _positive("--epochs", asked.epochs)
@@ -170,7 +170,7 @@ def _positive(option: str, value: float) -> float:
 
 
 def _hours(deadline: str | None) -> float | None:
-    """Return the hours in `90m`, `24h`, `3d` or `2w`; None for None."""
+    """Parse `90m`, `24h`, `3d` or `2w` into hours; None for None."""
     if deadline is None:
         return None
     hours = parse_duration(deadline, HOURS)
@@ -251,7 +251,7 @@ def _row(place: int, one: Offer) -> tuple[str, ...]:
 
 
 def _refused(found: Advice) -> Iterator[str]:
-    """Yield why some hardware has no projection: each reason once, with the devices and their counts."""
+    """Yield why projections are missing for some hardware: each reason once, with the devices and their counts."""
     counts: dict[tuple[str, str], list[int]] = {}
     for one in sorted(found.offers, key=lambda offer: offer.count):
         if one.reason is not None:

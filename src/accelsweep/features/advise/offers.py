@@ -1,6 +1,6 @@
-"""Offers: ways to run a whole training, on settings measured here or on devices the best setting is projected onto.
+"""Offers: ways to run a whole training, on locally measured settings, or on devices projected from the best one.
 
-Hours are samples over a rate. Several devices are projected with the GPU scaling of this sweep, or else with published
+Hours are samples divided by a rate. Projections onto several devices use this sweep's GPU scaling, or else published
 efficiencies. Nothing is projected onto several machines.
 """
 
@@ -32,7 +32,7 @@ from accelsweep.significant_digits import SECONDS_PER_HOUR
 
 
 class Tier(StrEnum):
-    """How much hardware an offer takes, in ascending order."""
+    """How much hardware an offer requires, in ascending order."""
 
     none = "no GPU"
     one = "one GPU"
@@ -53,8 +53,8 @@ class Offer(Frozen):
     """A way to run the whole training, on `count` devices called `name`; `reason` states why there are no numbers.
 
     Hours and USD are for the whole training, either measured or projected. `key` identifies the device in the table of
-    boards. `paid` is the way of paying, empty if there is no price, and `outlay_usd` the upfront cost of a purchase.
-    `source` is the origin of the numbers, `notes` are caveats.
+    boards. `paid` is the payment model, empty if there is no price; `outlay_usd` is the upfront cost of a purchase.
+    `source` is where the numbers come from; `notes` are caveats.
     """
 
     tier: Tier
@@ -84,7 +84,7 @@ class Offer(Frozen):
 
     @property
     def measured(self) -> bool:
-        """Whether the numbers were measured here."""
+        """Whether the numbers were measured locally."""
         return self.hours_measured is not None
 
     @property
@@ -124,7 +124,7 @@ class Training:
 
 
 def offers_of(findings: Findings, prices: Prices, training: Training) -> tuple[Offer, ...]:
-    """Return an offer for each measured tier, then the projections. Raises ValueError without projections."""
+    """Return an offer for each measured tier, then the projections. Raises ValueError if there are no projections."""
     projections = findings.section(Projections)
     if projections is None or projections.reason is not None:
         raise ValueError("there are no projections")
@@ -240,7 +240,7 @@ def _several(
 
 
 def _priced(device: Projection, count: int, rate: Range, source: str, prices: Prices, training: Training) -> Offer:
-    """Return an offer with hours, and with USD if the device has a price."""
+    """Return an offer with hours, and with USD if the device's price is known."""
     hours = _range(training.samples / SECONDS_PER_HOUR, rate)
     price, bills = prices.of_names(_board_names(device.device)), bills_of(device.device, prices)
     outlay = bills[0].upfront_usd if bills else None
@@ -306,7 +306,7 @@ class Terms:
 
 
 class Ends(NamedTuple):
-    """A value with its interval, measured or projected; the ends are None without an interval."""
+    """A value with its interval, measured or projected; the ends are None if there is no interval."""
 
     value: float
     low: float | None
@@ -314,13 +314,13 @@ class Ends(NamedTuple):
 
 
 def hours_of(offer: Offer) -> Ends | None:
-    """Return an offer's hours, or None if it has no numbers."""
+    """Return an offer's hours, or None if it contains no numbers."""
     hours = offer.hours_measured or offer.hours_projected
     return None if hours is None else Ends(hours.value, hours.low, hours.high)
 
 
 def usd_of(offer: Offer) -> Ends | None:
-    """Return an offer's USD for the whole training, or None if it has no price."""
+    """Return an offer's cost in USD for the whole training, or None if there is no price."""
     usd = offer.usd_measured or offer.usd_projected
     return None if usd is None else Ends(usd.value, usd.low, usd.high)
 
@@ -339,7 +339,7 @@ def fit(span: Ends | None, bound: float | None) -> Fit:
 
 
 def judged(offer: Offer, terms: Terms) -> Offer:
-    """Return the offer with its fits. A purchase counts towards the budget at its full price."""
+    """Return the offer with its fits added. A purchase counts towards the budget at full price."""
     in_budget = fit(usd_of(offer), terms.usd)
     if terms.usd is not None and offer.outlay_usd is not None and offer.outlay_usd > terms.usd:
         in_budget = Fit.no
@@ -372,7 +372,7 @@ def _sort_key(offer: Offer) -> tuple[bool, int, float, int, float, str]:
 
 
 def named(offer: Offer) -> str:
-    """Return an offer's devices, marked if they are projected."""
+    """Return an offer's devices, marked if projected."""
     return offer.devices if offer.measured else f"{offer.devices} (projected)"
 
 

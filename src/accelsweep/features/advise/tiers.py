@@ -1,4 +1,4 @@
-"""Advice on hardware for a whole training: the least that meets the bounds, the cheapest, and what would change both.
+"""Advice on hardware for a whole training: the least that meets the bounds, the cheapest, and what would change either.
 
 A pure function of offers and bounds. Projections are always marked as such.
 """
@@ -28,7 +28,7 @@ from accelsweep.features.projection.model import MemoryFit, shortened
 from accelsweep.significant_digits import interval_digits, significant
 
 MAX_RIVALS = 3
-"""Maximum alternatives to name whose interval or price would change the choice."""
+"""Maximum alternatives to name that would change the choice through their interval or price."""
 
 
 def changes(offers: Sequence[Offer], terms: Terms) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ def changes(offers: Sequence[Offer], terms: Terms) -> tuple[str, ...]:
 
 
 def _of_bound(offers: Sequence[Offer], terms: Terms, choice: Offer | None, which: str) -> Iterator[str]:
-    """Yield what a tighter or a looser deadline, or budget, would change."""
+    """Yield what a tighter or looser deadline or budget would change."""
     bound = terms.hours if which == "hours" else terms.usd
     if bound is None:
         return
@@ -83,7 +83,7 @@ def _either(names: Iterable[str]) -> str:
 
 
 def _of_ends(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
-    """Yield the interval ends that would make another kind of device cheapest; errors are shared within a kind."""
+    """Yield the interval ends that would make another device kind cheapest; errors are shared within a kind."""
     own, rivals = usd_of(choice), _rivals(offers, choice)
     if own is None or own.high is None:
         return
@@ -96,7 +96,7 @@ def _of_ends(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
 
 
 def _of_prices(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
-    """Yield the price at which the next cheapest kind of device would be chosen."""
+    """Yield the price at which the next cheapest device kind would be chosen."""
     own = usd_of(choice)
     for rival in _rivals(offers, choice)[:1]:
         usd = usd_of(rival)
@@ -106,7 +106,7 @@ def _of_prices(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
 
 
 def _rivals(offers: Sequence[Offer], choice: Offer) -> list[Offer]:
-    """Return the next cheapest kinds of device that may meet the bounds and fit in memory, each once."""
+    """Return the next cheapest device kinds that may meet the bounds and fit in memory, each once."""
     able = [one for one in offers if grade(one) < 2 and one.room is not MemoryFit.unsure and usd_of(one) is not None]
     kinds: dict[str, Offer] = {}
     for one in sorted(able, key=lambda one: _cost(one, lambda span: span.value)):
@@ -145,7 +145,7 @@ def advise_on(offers: Sequence[Offer], terms: Terms) -> Advice:
 
 
 def least_tier(offers: Sequence[Offer]) -> Offer | None:
-    """Return the best ranked offer of the least tier that certainly meets both bounds, or None.
+    """Return the best-ranked offer in the lowest tier that certainly meets both bounds, or None.
 
     This machine is already available. If it has no price, its cost does not count towards the budget.
     """
@@ -197,13 +197,13 @@ def _at_least(offers: Sequence[Offer], terms: Terms) -> str:
 
 
 def in_words(offer: Offer) -> str:
-    """Return what an offer takes: `takes 3.1 h [3.0, 3.2]`, or `would take about 9.1 h, 6.2 to 13, for about 7 USD`."""
+    """Format an offer's needs: `takes 3.1 h [3.0, 3.2]`, or `would take about 9.1 h, 6.2 to 13, for about 7 USD`."""
     cost = ", and has no price" if usd_of(offer) is None else f", for {span_words(offer, 'usd')}"
     return f"{'takes' if offer.measured else 'would take'} {span_words(offer, 'hours')}{cost}"
 
 
 def span_words(offer: Offer, which: str) -> str:
-    """Return the time or the USD with the interval: in brackets if measured, with `about` if projected."""
+    """Format the time or the USD with its interval: in brackets if measured, with `about` if projected."""
     projected = offer.hours_projected if which == "hours" else offer.usd_projected
     measured = offer.hours_measured if which == "hours" else offer.usd_measured
     one = projected or measured

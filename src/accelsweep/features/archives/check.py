@@ -1,7 +1,7 @@
 """Validates an untrusted archive completely before any of it is written or used.
 
-Nothing is executed, unpickled or followed. Members must be regular files at known paths, with the sizes and checksums
-that the archive lists. Their number and size are limited before they are unpacked.
+Nothing is executed, unpickled or followed. Members must be regular files at known paths, and must match the sizes and
+checksums that the archive lists. Their number and size are checked against limits before unpacking.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from accelsweep.temporary_folders import temporary_folder
 _END = struct.Struct("<4s4H2LH")
 
 _ZIP64_LOCATOR_BYTES = 20
-"""A ZIP64 locator could give a different number of members; our archives have none."""
+"""A ZIP64 locator could specify a different number of members; our archives never contain one."""
 
 _MAX_DIRECTORY_BYTES = 300
 """Maximum bytes per member in the ZIP's central directory."""
@@ -62,7 +62,7 @@ _UNREADABLE = (
 
 
 class RefusedArchive(InputError):
-    """An archive is damaged, foreign or too large. Nothing was written."""
+    """The archive is damaged, foreign or too large. Nothing was written."""
 
     def __init__(self, path: Path, why: str) -> None:
         """`path` is the archive, `why` the problem."""
@@ -71,7 +71,7 @@ class RefusedArchive(InputError):
 
 @dataclass(frozen=True)
 class CheckedArchive:
-    """An archive with all files checked; it is open within `checked`."""
+    """A fully checked archive, open only within the `checked` context."""
 
     path: Path
     contents: Contents
@@ -95,7 +95,7 @@ class CheckedArchive:
 
 @contextmanager
 def checked(path: Path) -> Iterator[CheckedArchive]:
-    """Open the archive at `path` after checking all of it.
+    """Check the entire archive at `path`, then open it.
 
     Raises RefusedArchive if it is damaged, foreign or too large, FileNotFoundError if it does not exist, and NewerFile
     if a later version wrote it.
@@ -156,7 +156,7 @@ def _contents(path: Path, archive: zipfile.ZipFile) -> Contents:
 
 
 def _check_member(path: Path, member: zipfile.ZipInfo) -> None:
-    """Refuse a member that is not a regular file, is encrypted, or is too large."""
+    """Reject a member that is encrypted, too large, or not a regular file."""
     kind = stat.S_IFMT(member.external_attr >> 16)
     if member.is_dir() or kind not in (0, stat.S_IFREG):
         raise RefusedArchive(path, f"{member.filename!r} is a folder, a link or a device")
@@ -219,7 +219,7 @@ def _check_time(text: str, path: Path) -> None:
 
 
 def _verified(path: Path, archive: zipfile.ZipFile, member: str, described: ArchivedFile) -> Iterator[bytes]:
-    """Yield a member's contents in chunks; raise RefusedArchive if size or checksum differ from the listing."""
+    """Yield a member's contents in chunks; raise RefusedArchive if its size or checksum differs from the listing."""
     digest, size = hashlib.sha256(), 0
     for chunk in _chunks(path, archive, member):
         digest.update(chunk)
@@ -239,7 +239,7 @@ def _chunks(path: Path, archive: zipfile.ZipFile, member: str) -> Iterator[bytes
 
 
 def unpacked(archive: CheckedArchive, home: Path, name: str) -> SweepFolder:
-    """Write a checked archive's sweep below `home`, without findings and report; return its folder."""
+    """Write a checked archive's sweep under `home`, without findings and report; return its folder."""
     folder = SweepFolder(home, name)
     kept = [place for place in archive.contents.files if not place.startswith((NUMBERS_PLACE, "report/"))]
     archive.unpack(written_in_order(kept), folder.root)

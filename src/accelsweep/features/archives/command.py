@@ -1,6 +1,6 @@
 """`accelsweep export` and `accelsweep import`: a sweep as one file, and back.
 
-Import recreates findings and report from the records and compares them with the archive's.
+Import regenerates findings and report from the records and compares them with those in the archive.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def export_sweep(home: Path, name: str, to: Path | None) -> Path:
 
 
 def import_archive(home: Path, path: Path, name: str | None) -> SweepFolder:
-    """Check an archive, recreate its findings and report, and move the sweep to `home`; return its folder.
+    """Check an archive, regenerate its findings and report, and move the sweep to `home`; return its folder.
 
-    `name` is a new name for the sweep. Raises InputError, before anything is written, for an unusable archive and if a
+    `name` is a new name for the sweep. Raises InputError, before anything is written, if the archive is unusable or a
     sweep or report of this name exists.
     """
     if not path.exists():
@@ -71,7 +71,7 @@ def import_archive(home: Path, path: Path, name: str | None) -> SweepFolder:
 
 
 def _renamed(staged: SweepFolder, name: str) -> SweepFolder:
-    """Rename a sweep, and recreate its findings and report, which contain the name."""
+    """Rename a sweep, and regenerate its findings and report, which contain the name."""
     if name == staged.name:
         return staged
     folder = SweepFolder(staged.home, name)
@@ -87,7 +87,7 @@ def _move(staged: SweepFolder, folder: SweepFolder) -> None:
     try:
         for source, target in moves:
             target.parent.mkdir(exist_ok=True)
-            shutil.move(source, target)  # also across file systems
+            shutil.move(source, target)  # works across file systems
     except BaseException:
         for _, target in moves:
             shutil.rmtree(target, ignore_errors=True)
@@ -95,7 +95,7 @@ def _move(staged: SweepFolder, folder: SweepFolder) -> None:
 
 
 def _differing(archive: CheckedArchive, staged: SweepFolder, report: list[str]) -> Iterator[str]:
-    """Yield the files that differ between the archive and what its records produce here."""
+    """Yield the files that differ between the archive and the files that its records produce locally."""
     theirs = Findings.unsealed(archive.read("sweep/findings.json"), archive.path)
     if theirs != Findings.read(staged.findings):
         yield "findings.json"

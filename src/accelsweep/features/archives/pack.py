@@ -1,8 +1,8 @@
 """Packs a sweep reproducibly into an archive: plan, records, findings and report, with limits and checksums.
 
-Logs, earlier attempts and plan revisions, and machine-local files are left out. Addresses in a block's config that may
-hold secrets are masked. A block's lock is replaced with the reason why its runs have no record, because the process
-that held it cannot be queried elsewhere.
+Logs, earlier attempts and plan revisions, and machine-local files are left out. Addresses in a block's config are
+masked if they may contain secrets. A block's lock is replaced with the reason why its runs have no record, because the
+process that held it cannot be queried on another machine.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ MAX_ARCHIVE_BYTES = 2 * 2**30
 """Maximum size of an archive, both packed and unpacked."""
 
 MAX_FILE_BYTES = 256 * 2**20
-"""Maximum size of a single file, because documents are read into memory as a whole."""
+"""Maximum size of a single file, because documents are read into memory whole."""
 
 PLAN_PLACE, NUMBERS_PLACE, PAGE_PLACE = f"sweep/{MANIFEST_FILE}", f"sweep/{FINDINGS_FILE}", f"report/{PAGE}"
-"""Paths that every archive has."""
+"""Paths that every archive contains."""
 
 _PART = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,119}"
 
@@ -80,7 +80,7 @@ _PLACES: dict[str, type[Document] | None] = {
         for file in registry.files()
     },
 }
-"""Pattern of each allowed path -> its document. Nothing else is packed or accepted."""
+"""Pattern of an allowed path -> its document. Nothing else is packed or accepted."""
 
 
 class ArchivedFile(Frozen):
@@ -93,8 +93,8 @@ class ArchivedFile(Frozen):
 class Contents(Document):
     """The listing of an archive.
 
-    `files` have the paths `sweep/...` and `report/...`. `versions` has those of accelsweep, Python and the packages
-    that determine the bytes of findings and report.
+    `files` contains the paths `sweep/...` and `report/...`. `versions` contains the versions of accelsweep, Python and
+    the packages that determine the bytes of findings and report.
     """
 
     kind: ClassVar[str] = "archive"
@@ -109,13 +109,13 @@ class Contents(Document):
         return check_sweep_name(name)
 
     def member(self, place: str) -> str:
-        """Return the member for a path: `sweeps/NAME/...` or `reports/NAME/...`."""
+        """Return the member name for a path: `sweeps/NAME/...` or `reports/NAME/...`."""
         top, _, rest = place.partition("/")
         return f"{top}s/{self.name}/{rest}"
 
 
 def is_place(place: str) -> bool:
-    """Return whether an archive may have a file at this path."""
+    """Return whether an archive may contain a file at this path."""
     return ".." not in place and any(re.fullmatch(pattern, place, re.ASCII) for pattern in _PLACES)
 
 
@@ -145,7 +145,7 @@ _UNIX, _PLAIN_FILE = 3, 0o100644 << 16
 def pack(folder: SweepFolder, report: list[str], versions: Mapping[str, str], target: Path) -> Contents:
     """Write the archive of a finished sweep to `target` and return its listing.
 
-    `report` has the names of the report's files. Raises InputError if the sweep is too large or `target` exists, and
+    `report` lists the names of the report's files. Raises InputError if the sweep is too large or `target` exists, and
     DamagedFile if the plan is damaged.
     """
     sources = dict(_sources(folder, report))
@@ -255,7 +255,7 @@ DRAWERS = (
 
 
 def drawn_with() -> dict[str, str]:
-    """Return what determines the bytes of findings and report besides the records: versions, system and machine."""
+    """Return what else, besides the records, determines the bytes of findings and report: versions, system, machine."""
     versions = {name: metadata.version(name) for name in DRAWERS}
     return {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine(), **versions}
 

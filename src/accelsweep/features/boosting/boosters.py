@@ -1,6 +1,6 @@
 """The boosted-tree libraries for `task: boosting`, behind one protocol: XGBoost, LightGBM and scikit-learn.
 
-XGBoost and LightGBM are extras, so they are imported when their class is instantiated.
+XGBoost and LightGBM are extras, so each is imported only when its class is instantiated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Labels = NDArray[np.int64]
 Scores = NDArray[np.floating[Any]]
 
 FitOnce = Callable[[], object]
-"""Fits prepared rows; each call starts from scratch."""
+"""Fits prepared rows from scratch on each call."""
 
 METHODS = ("fit", "predict", "count")
 
@@ -38,8 +38,8 @@ METHODS = ("fit", "predict", "count")
 class Booster(Protocol):
     """A trainer of trees, instantiated with the keys of `model`.
 
-    `device` (`cpu`, `cuda:0`), `threads`, `seed` and `classes` are added if the class has these parameters. A class
-    without a `device` parameter computes on the CPU.
+    `device` (`cpu`, `cuda:0`), `threads`, `seed` and `classes` are added if the class accepts these parameters. A class
+    without a `device` parameter runs on the CPU.
     """
 
     def fit(self, features: Features, labels: Labels) -> None:
@@ -65,11 +65,11 @@ class Shares(Protocol):
     """Optional: distributed fits by several ranks, each with its own rows."""
 
     def together(self, rank: int, size: int, first: Callable[[Any], Any]) -> AbstractContextManager[None]:
-        """Return a context of distributed fits; `first` broadcasts rank 0's value."""
+        """Return a context for distributed fits; `first` broadcasts rank 0's value."""
 
 
 def build_booster(config: SettingConfig, **given: Any) -> Booster:
-    """Instantiate the class of `config.model`; `given` has the arguments that every `Booster` may take.
+    """Instantiate the class of `config.model`; `given` contains the arguments that any `Booster` may accept.
 
     Raises InputError if the class lacks a method, Unsupported if it cannot use the accelerator.
     """
@@ -88,13 +88,13 @@ def build_booster(config: SettingConfig, **given: Any) -> Booster:
 
 
 def fit_of(booster: Booster, features: Features, labels: Labels) -> tuple[FitOnce, bool]:
-    """Return a function that fits these rows, and whether the rows have been prepared for it."""
+    """Return a function that fits these rows, and whether they were prepared in advance."""
     prepared = booster.prepared(features, labels) if isinstance(booster, Prepares) else None
     return (partial(booster.fit, features, labels), False) if prepared is None else (prepared, True)
 
 
 Preparing = Literal["apart", "in_fit"]
-"""Convert rows to the library's format `apart` (once before the window, timed separately) or `in_fit` (each time)."""
+"""Convert rows to the library's format `apart` (once before the window, timed separately) or `in_fit` (per fit)."""
 
 
 def prepares_apart(prepare: str) -> bool:
@@ -125,7 +125,7 @@ class XGBoost:
         seed: int = 0,
         classes: int = 2,
     ) -> None:
-        """`parameters` are passed on to XGBoost. Raises Unsupported if this build lacks the `device`."""
+        """`parameters` are passed to XGBoost. Raises Unsupported if this build lacks the `device`."""
         if remedy := install_command("xgboost"):
             raise Unsupported(f"model=xgboost needs XGBoost: {remedy}")
         import xgboost
@@ -153,7 +153,7 @@ class XGBoost:
             self._train(self._matrix(features, labels))
 
     def prepared(self, features: Features, labels: Labels) -> FitOnce | None:
-        """Bin the rows on the device and return a function that fits them; None with `prepare=in_fit`."""
+        """Bin the rows on the device and return a function that fits them; None if `prepare=in_fit`."""
         if not self._apart:
             return None
         with _words_of(self._library):
@@ -171,7 +171,7 @@ class XGBoost:
 
     @contextmanager
     def together(self, rank: int, size: int, first: Callable[[Any], Any]) -> Iterator[None]:
-        """Join XGBoost's communicator, whose tracker is a thread of rank 0."""
+        """Join XGBoost's communicator. Its tracker is a thread in rank 0."""
         from xgboost import collective
         from xgboost.tracker import RabitTracker
 
@@ -224,7 +224,7 @@ def _words_of(library: Any) -> Iterator[None]:
 
 
 class LightGBM:
-    """Trees by `lightgbm.train` (G. Ke et al., NIPS 2017) on the CPU, because its wheels have no CUDA."""
+    """Trees by `lightgbm.train` (G. Ke et al., NIPS 2017) on the CPU, because its wheels lack CUDA support."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class LightGBM:
         seed: int = 0,
         classes: int = 2,
     ) -> None:
-        """`parameters` are passed on to LightGBM. Raises Unsupported if it is not installed."""
+        """`parameters` are passed to LightGBM. Raises Unsupported if it is not installed."""
         if remedy := install_command("lightgbm"):
             raise Unsupported(f"model=lightgbm needs LightGBM: {remedy}")
         import lightgbm
@@ -264,7 +264,7 @@ class LightGBM:
         self._train(self._bins(features, labels))
 
     def prepared(self, features: Features, labels: Labels) -> FitOnce | None:
-        """Bin the rows and return a function that fits them; None with `prepare=in_fit`."""
+        """Bin the rows and return a function that fits them; None if `prepare=in_fit`."""
         return partial(self._train, self._bins(features, labels)) if self._apart else None
 
     def predict(self, features: Features) -> Scores:
@@ -273,7 +273,7 @@ class LightGBM:
         return scores
 
     def count(self) -> int:
-        """Return the number of rounds of the model; training stops early if no split has a gain."""
+        """Return the model's number of rounds; training stops early once no split yields a gain."""
         return int(self._booster.current_iteration())
 
     def _bins(self, features: Features, labels: Labels) -> Any:
@@ -301,7 +301,7 @@ class HistGradientBoosting:
         threads: int = 1,
         seed: int = 0,
     ) -> None:
-        """`parameters` are passed on to the classifier. Raises Unsupported for `prepare=apart`."""
+        """`parameters` are passed to the classifier. Raises Unsupported for `prepare=apart`."""
         if prepares_apart(prepare):
             raise Unsupported("model.prepare=apart: scikit-learn bins the rows in each fit; set model.prepare=in_fit")
         from sklearn.ensemble import HistGradientBoostingClassifier
@@ -322,7 +322,7 @@ class HistGradientBoosting:
         """Bin the rows and train."""
         from threadpoolctl import threadpool_limits
 
-        with threadpool_limits(self._threads, user_api="openmp"):  # it has no parameter for threads
+        with threadpool_limits(self._threads, user_api="openmp"):  # the class has no parameter for threads
             self._model.fit(features, labels)
 
     def predict(self, features: Features) -> Scores:

@@ -13,7 +13,7 @@ from accelsweep.run_config import SettingConfig
 
 
 class TreeLibrary(NamedTuple):
-    """A library for which we have a class; `shares` states whether several ranks can train one model."""
+    """A library that we provide a class for; `shares` states whether several ranks can train one model."""
 
     name: str
     module: str
@@ -28,15 +28,15 @@ LIBRARIES = {
         "scikit-learn", "sklearn", ("cpu",), False
     ),
 }
-"""`model._target_` -> library. The limits of a user's class only appear in its runs."""
+"""`model._target_` -> library. The limits of a user's class become apparent only when it runs."""
 
 
 _EXTRAS = {"xgboost": "boosting", "lightgbm": "lightgbm"}
-"""Boosted-tree modules, and the extra that installs each."""
+"""Boosted-tree module -> the extra that installs it."""
 
 
 def install_command(module: str) -> str | None:
-    """Return the command that installs a boosted-tree library; None if it is installed or not one of ours."""
+    """Return the command that installs a boosted-tree library; None if it is installed or not one that we support."""
     if module not in _EXTRAS or importlib.util.find_spec(module):
         return None
     return f"pip install 'accelsweep[{_EXTRAS[module]}]'"
@@ -80,7 +80,7 @@ _TREES = "accelsweep.features.boosting."
 
 
 def check(config: SettingConfig, file_of: FileOf) -> None:
-    """Raise InputError if model and task do not match, or the quality metric is not AUC."""
+    """Raise InputError if model and task do not match, or if the quality metric is not AUC."""
     target, metric = config.model_target, config.measure.quality_metric
     if config.task != "boosting":
         if target.startswith(_TREES):
@@ -99,6 +99,6 @@ def check(config: SettingConfig, file_of: FileOf) -> None:
 
 
 def version_of(config: SettingConfig) -> str | None:
-    """Return the module whose version determines the speed, None for a user's class."""
+    """Return the module whose version determines the speed; None for a user's class."""
     library = LIBRARIES.get(config.model_target)
     return None if library is None else library.module

@@ -1,4 +1,4 @@
-"""The rows of any data set as matrices for a tree library."""
+"""Converts the rows of any data set to matrices for a tree library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RELEVANT_COLUMNS = 6
 """The number of columns that determine the class; the others are noise."""
 
 NOISE = 0.7
-"""Standard deviation of the noise on the rule's value, whose own standard deviation is about 1.4."""
+"""Standard deviation of the noise added to the rule's value, whose own standard deviation is about 1.4."""
 
 
 class MadeRows(FiniteData):
@@ -28,7 +28,7 @@ class MadeRows(FiniteData):
     def __init__(
         self, rows: int = 100_000, features: int = 20, held_out: int = 50_000, **delivery: Unpack[DataOptions]
     ) -> None:
-        """`features` is the number of columns, each 4 bytes. Raises InputError for too few."""
+        """`features` is the number of columns, 4 bytes each. Raises InputError if there are too few."""
         super().__init__(**delivery)
         rows, features, held_out = (
             _whole_number("rows", rows),
@@ -48,9 +48,9 @@ class MadeRows(FiniteData):
         return self._rows
 
     def refuse_beyond(self, room: FreeMemory) -> None:
-        """Raise MemoryError if the rows and a copy in the library's format take more than `room`.
+        """Raise MemoryError if the rows plus a copy in the library's format exceed `room`.
 
-        Otherwise the kernel's OOM killer would choose a process.
+        Otherwise the kernel's OOM killer would pick a process.
         """
         size = 4 * self._features * (self._rows + self._held_out)
         if 2 * size > room.bytes:
@@ -60,7 +60,7 @@ class MadeRows(FiniteData):
             )
 
     def read(self) -> tuple[Rows, Rows]:
-        """Draw the rows from the run's seed."""
+        """Generate the rows from the run's seed."""
         generator = torch.Generator().manual_seed(self.seed)
         rows = torch.randn((self._rows + self._held_out, self._features), generator=generator)
         noise = torch.randn(len(rows), generator=generator)
@@ -70,14 +70,14 @@ class MadeRows(FiniteData):
 
 
 def _whole_number(key: str, value: float) -> int:
-    """Return a number such as 1e6, which YAML and Hydra read as a float, as an int."""
+    """Return a number such as 1e6, which YAML and Hydra parse as a float, as an int."""
     if value != int(value):
         raise InputError(f"data.{key}={value}: must be a whole number")
     return int(value)
 
 
 def _value(rows: Tensor) -> Tensor:
-    """Return the rule's value (rows,), a nonlinear function that no single split can find."""
+    """Return the rule's value (rows,), a nonlinear function that no single split can capture."""
     a, b, c, d, e, f = rows[:, :RELEVANT_COLUMNS].unbind(1)
     return a * b + torch.sin(3 * c) + d.abs() - 0.8 + 0.5 * e * (f > 0)
 
@@ -89,7 +89,7 @@ class LabelledRows(NamedTuple):
     labels: Labels
 
     def share(self, rank: int, size: int) -> LabelledRows:
-        """Return every `size`-th row, from the `rank`-th on."""
+        """Return every `size`-th row, starting with row `rank`."""
         return self if size == 1 else LabelledRows(self.features[rank::size].copy(), self.labels[rank::size].copy())
 
 
@@ -104,9 +104,9 @@ class RowSets(NamedTuple):
 def sets_of(data: pl.LightningDataModule, room: FreeMemory) -> RowSets:
     """Read a data module's training and validation rows.
 
-    Our data modules return all rows at once. For other data modules, one pass over their loaders is read; each batch
-    must start with features and classes. Raises MemoryError for synthetic rows that do not fit into `room`, and
-    InputError for rows without classes.
+    Our data modules return all rows at once. For other data modules, one pass is made over their loaders; each batch
+    must start with features and classes. Raises MemoryError if synthetic rows do not fit into `room`, and InputError if
+    rows have no classes.
     """
     if isinstance(data, MadeRows):
         data.refuse_beyond(room)

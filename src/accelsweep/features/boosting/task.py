@@ -1,7 +1,7 @@
-"""`task: boosting`: a boosted-tree library fits the same rows repeatedly. A step is a complete fit, from scratch.
+"""`task: boosting`: a boosted-tree library fits the same rows repeatedly. A step is a complete fit from scratch.
 
-The samples of a fit are rows times rounds, because a round passes over all rows once, like an epoch. Ranks have equal
-shares of the rows. Rows are read, and prepared if the library supports it, before the window.
+A fit counts rows times rounds as samples, because a round passes over all rows once, like an epoch. Ranks get equal
+shares of the rows. Rows are read before the window, and also prepared if the library supports it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Fitting:
     prepare_seconds: float | None
 
     def __init__(self, spec: RunSpec, place: RankPlace, clock: Clock = monotonic) -> None:
-        """Choose the device. Raises Unsupported if this machine does not have it."""
+        """Select the device. Raises Unsupported if this machine lacks it."""
         self._spec, self._place, self._clock = spec, place, clock
         if spec.config.precision != self.precision:
             raise Unsupported(f"task=boosting has no precision={spec.config.precision}, only {self.precision}")
@@ -54,7 +54,7 @@ class Fitting:
         self.epoch_ends: list[int] = []
 
     def drive(self, listener: StepListener) -> None:
-        """Read and prepare the rows, and fit until `listener` ends the phase."""
+        """Read and prepare the rows, then fit until `listener` ends the phase."""
         config, seed = self._spec.config, self._spec.run.seed
         seed_all(seed)
         data = build_data(config, seed, self.device)
@@ -77,7 +77,7 @@ class Fitting:
 
 
 def together(booster: Booster, place: RankPlace) -> AbstractContextManager[None]:
-    """Return the context of distributed fits. Raises Unsupported if the library has none."""
+    """Return the context for distributed fits. Raises Unsupported if the library provides none."""
     if place.size == 1:
         return nullcontext()
     if not isinstance(booster, Shares):
@@ -103,7 +103,7 @@ class Boosting:
         return self._driver
 
     def window_closed(self, measured: Measurement, report: RankReport) -> None:
-        """Add the rate and the properties of a fit, and correct metrics that differ from other tasks."""
+        """Add the rate and properties of a fit, and adjust metrics whose meaning differs from other tasks."""
         driver = self._known
         rate, rounds = measured.metrics["samples_per_second"], driver.booster.count()
         loaded = report.metrics["load_seconds"]
@@ -170,7 +170,7 @@ def _seconds(value: float | None, reason: str | None, scope: str) -> Metric:
 
 
 def _memory(measured: Measurement, device: torch.device) -> dict[str, Metric]:
-    """Return empty metrics for torch's allocator on a GPU, because the library has its own."""
+    """Return empty torch-allocator metrics on a GPU, because the library uses its own allocator."""
     if device.type == "cpu":
         return {}
     reason = "the library does not take its memory from torch; see device_memory_used_bytes"

@@ -1,4 +1,4 @@
-"""`accelsweep claims`: test the claims that fit this machine and a time budget, and report on all claims."""
+"""`accelsweep claims`: test the claims that fit this machine and a time budget, and report on all of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def completed_names(incomplete: str) -> list[str]:
-    """Return the names of claims with this prefix, including the user's own, for shell completion."""
+    """Return the names of claims with this prefix, including user-defined claims, for shell completion."""
     from accelsweep.cli.completion import choices, silent
 
     @silent
@@ -55,7 +55,7 @@ Claims = Annotated[
 
 
 class ClaimsRequest(Extension):
-    """The claims to test, empty for all."""
+    """The claims to test; empty means all."""
 
     command: Literal["claims"] = "claims"
     names: tuple[str, ...] = ()
@@ -83,12 +83,12 @@ class ClaimsRequest(Extension):
 def run_claims(home: Path, names: Sequence[str], minutes: float) -> int:
     """Run the sweeps of these claims (default: all), shortest first, until `minutes` have passed.
 
-    Every claim has a row, whether or not it was run. A claim does not stop the others if it fails or if another driver
-    is running its sweep. Returns 0, 1 if a claim failed, or 130 if interrupted; a report is always written. Raises
-    AccelsweepError while another command is testing claims here.
+    Every claim is listed, whether or not it was run. If a claim fails or another driver is running its sweep, the
+    others still run. Returns 0, 1 if a claim failed, or 130 if interrupted; a report is always written. Raises
+    AccelsweepError while another command is testing claims in this folder.
     """
     known = check_claims(home, names)
-    with lock_sweep(SweepFolder(home, GROUP)):  # one command at a time writes their report
+    with lock_sweep(SweepFolder(home, GROUP)):  # only one command at a time writes the report
         return _run_claims(home, names, known, minutes)
 
 
@@ -123,7 +123,7 @@ def _run_claims(home: Path, names: Sequence[str], known: Sequence[str], minutes:
 
 
 def _plans(home: Path, known: Sequence[str]) -> tuple[dict[str, Plan], dict[str, str]]:
-    """Return the plans by claim and, by sweep, the reason for each claim without a plan."""
+    """Return the plans keyed by claim, and the reasons for missing plans keyed by sweep."""
     from accelsweep.planning.plan import make_plan
 
     plans, failed = {}, {}
@@ -136,7 +136,7 @@ def _plans(home: Path, known: Sequence[str]) -> tuple[dict[str, Plan], dict[str,
 
 
 def _update_sweep(home: Path, name: str, plan: Plan, seconds: float) -> int:
-    """Run the claim's sweep for `seconds`, or report on its existing runs. Refuses a sweep with an active driver."""
+    """Run the claim's sweep for `seconds`, or report on its existing runs. Rejects a sweep with an active driver."""
     from accelsweep.driver.finalize import finalize
     from accelsweep.planning.plan import write_plan
 
@@ -148,7 +148,7 @@ def _update_sweep(home: Path, name: str, plan: Plan, seconds: float) -> int:
 
 
 def available_claims(home: Path) -> list[str]:
-    """Return the sorted names of all claims, including the user's own."""
+    """Return the sorted names of all claims, including user-defined ones."""
     from accelsweep.installation import config_folders
 
     folders = [folder / "experiment" / GROUP for folder in config_folders(home)]
@@ -158,7 +158,7 @@ def available_claims(home: Path) -> list[str]:
 def check_claims(home: Path, names: Sequence[str]) -> list[str]:
     """Return all available claims.
 
-    Raises InputError for an unknown name, AccelsweepError while another command is testing claims here.
+    Raises InputError for an unknown name, AccelsweepError while another command is testing claims in this folder.
     """
     known = available_claims(home)
     unknown = next((name for name in names if name not in known), None)

@@ -1,7 +1,7 @@
 """Composite figures of claims (over workloads, between sweeps, projected onto boards), and the report section.
 
 A figure over an axis or over sweeps is the geometric mean over its workloads, with Student's t over workloads. A
-projected figure has the interval of a projection. Projections of several workloads share the device, so the device's
+projected figure uses the projection's interval. Projections of several workloads share one device, so the device's
 error does not average out.
 """
 
@@ -47,16 +47,16 @@ PROJECTION_CONFIDENCE = 0.9
 """The confidence of a projection's interval."""
 
 RATE_FIGURE = ClaimFigure(setting={"of": "what is projected"}, unit="1/s")
-"""The figure required for projecting a setting: a rate."""
+"""The figure required to project a setting: a rate."""
 
 
 def build_section(analysis: Analysis) -> Claims | None:
-    """Return the figures of the sweep's claims; None if it has no claims."""
+    """Return the figures of the sweep's claims; None if there are no claims."""
     return judge_section(analysis, {} if analysis.folder is None else other_sweeps(analysis.folder, analysis.manifest))
 
 
 def judge_section(analysis: Analysis, others: Mapping[str, Sequence[SettingRuns]]) -> Claims | None:
-    """Return the figures of the claims; `others` are runs of other sweeps named in figures."""
+    """Return the figures of the claims; `others` contains runs of the other sweeps that figures name."""
     options = analysis.manifest.options
     judge = CompositeJudge(
         {name: [with_costs(group, options.prices) for group in groups] for name, groups in others.items()},
@@ -90,7 +90,7 @@ COST_UNITS: Mapping[str, str] = {
     "usd_per_epoch": "USD",
     "usd_per_result": "USD",
 }
-"""The metrics derived from prices, which claims can name, with their units."""
+"""The price-derived metrics that claims can name, with their units."""
 
 
 def with_costs(group: SettingRuns, prices: Prices) -> SettingRuns:
@@ -120,7 +120,7 @@ def with_costs(group: SettingRuns, prices: Prices) -> SettingRuns:
 
 
 class _NoValue(Exception):
-    """A workload has no value; the message is the reason. `pending` means that its planned runs have not run yet."""
+    """A workload has no value; the message states why. `pending` means that its planned runs have not run yet."""
 
     def __init__(self, reason: str, *, pending: bool = False) -> None:
         super().__init__(reason)
@@ -139,7 +139,7 @@ class _Workload:
 
 @dataclass(frozen=True)
 class _Value:
-    """A workload's value as a logarithm, its projection's half-width (0 if measured), and its settings."""
+    """A workload's value as a logarithm, its projection half-width (0 if measured), and its settings."""
 
     log: float
     half: float
@@ -148,7 +148,7 @@ class _Value:
 
 @dataclass(frozen=True)
 class CompositeJudge:
-    """Judges composite figures. `others` has the runs of other sweeps; `project` projects a setting onto a board."""
+    """Judges composite figures. `others` contains other sweeps' runs; `project` projects a setting onto a board."""
 
     others: Mapping[str, Sequence[SettingRuns]]
     project: Callable[[SettingRuns, str], Projection]
@@ -236,7 +236,7 @@ class CompositeJudge:
 
 
 def _select_one(figure: ClaimFigure, wanted: Mapping[str, Any], groups: Sequence[SettingRuns]) -> SettingRuns:
-    """Return the only setting with these values and the figure's metric. Raises _NoValue."""
+    """Return the only setting with these values and the figure's metric. Raises _NoValue otherwise."""
     side = select_settings(wanted, groups)
     if problem := selection_error(side) or missing_value(figure, side):
         raise _NoValue(problem[1], pending=problem[0] is ClaimVerdict.not_run)

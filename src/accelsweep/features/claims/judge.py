@@ -1,7 +1,7 @@
 """Tests claims: selects the settings of each figure, computes its value and interval, and gives the verdict.
 
 No figure is ever dropped. If its settings were not planned, cannot run here, were not measured or must not be compared,
-it is `not testable here`, with the reason. Figures of an analogue are judged the same way, in separate rows.
+it is reported as `not testable here`, with the reason. An analogue's figures are judged the same way, in separate rows.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _UNKNOWN = object()
 
 @dataclass(frozen=True)
 class Side:
-    """The required values of one side of a figure, and its settings; if not `known`, their values are unknown."""
+    """The values required on one side of a figure, and its settings; if not `known`, their values are unknown."""
 
     wanted: Mapping[str, Any]
     settings: tuple[SettingRuns, ...]
@@ -54,7 +54,7 @@ class Side:
 
 
 def select_settings(wanted: Mapping[str, Any], groups: Sequence[SettingRuns]) -> Side:
-    """Return the settings with all of these values, or else the settings with unknown values."""
+    """Return the settings with all of these values, or, failing that, the settings whose values are unknown."""
     found = {id(group): [_value(group, key, groups) for key in wanted] for group in groups}
     values = list(wanted.values())
     exact = [group for group in groups if found[id(group)] == values]
@@ -69,7 +69,7 @@ def select_settings(wanted: Mapping[str, Any], groups: Sequence[SettingRuns]) ->
 def _value(group: SettingRuns, key: str, groups: Sequence[SettingRuns]) -> Any:
     """Return a value on an axis or in the config; MISSING if the key does not exist, _UNKNOWN if no setting has it.
 
-    A setting without runs has no config: its value is taken from the settings that differ only in axes.
+    A setting without runs has no config, so its value is taken from the settings that differ only in axes.
     """
     if key in group.planned.axes:
         return group.planned.axes[key]
@@ -115,7 +115,7 @@ def selection_error(side: Side) -> VerdictReason | None:
 
 
 def missing_value(figure: ClaimFigure, side: Side) -> VerdictReason | None:
-    """Return why the runs of this side lack the figure's metric, or None if they have it."""
+    """Return why this side's runs lack the figure's metric, or None if they include it."""
     settings, wanted = side.settings, _wanted_text(side.wanted)
     if any(ended(group) if figure.outcome is not None else logs_of(group, figure) for group in settings):
         return None
@@ -132,7 +132,7 @@ def _wanted_text(wanted: Mapping[str, Any]) -> str:
 
 
 def _absent(figure: ClaimFigure, settings: Sequence[SettingRuns]) -> str:
-    """Return which metric of the expression is missing from all runs, with the reason from the runs."""
+    """Return which of the expression's metrics is missing from all runs, with the reason given by the runs."""
     runs = [run for group in settings for run in measured_of(group)]
     for name in figure.metrics:
         if not any(run.value(name) for run in runs):
@@ -142,7 +142,7 @@ def _absent(figure: ClaimFigure, settings: Sequence[SettingRuns]) -> str:
 
 
 def logs_of(group: SettingRuns, figure: ClaimFigure) -> dict[str, float]:
-    """Return the natural logarithm of the figure's metric by block; runs in the same block are averaged."""
+    """Return the natural logarithm of the figure's metric, keyed by block; runs in the same block are averaged."""
     by_block: dict[str, list[float]] = {}
     for run in measured_of(group):
         values = [
@@ -157,7 +157,7 @@ def logs_of(group: SettingRuns, figure: ClaimFigure) -> dict[str, float]:
 
 
 def exact_interval(group: SettingRuns, figure: ClaimFigure, logs: Mapping[str, float]) -> Interval | None:
-    """Return a zero-width interval if every metric of the expression was counted and all runs agree, else None."""
+    """Return a zero-width interval if every metric in the expression was counted and all runs agree, else None."""
     readings = [run.metrics[name] for run in measured_of(group) for name in figure.metrics if name in run.metrics]
     if len(set(logs.values())) > 1 or any(reading.provenance != COUNTED_PROVENANCE for reading in readings):
         return None
@@ -165,7 +165,7 @@ def exact_interval(group: SettingRuns, figure: ClaimFigure, logs: Mapping[str, f
 
 
 def measured_of(group: SettingRuns) -> list[RunRow]:
-    """Return the measured runs, including those without the rate by which the sweep is compared."""
+    """Return the measured runs, including those without the rate used to compare the sweep's settings."""
     return [run for run in group.runs if run.outcome is Outcome.measured]
 
 
@@ -176,9 +176,9 @@ def ended(group: SettingRuns) -> list[Outcome]:
 
 
 def share(times: int, of: int, family: Family, unit: str) -> Estimate:
-    """Return `times / of` with the interval of Clopper and Pearson ("The Use of Confidence or Fiducial Limits", 1934).
+    """Return `times / of` with its Clopper-Pearson interval ("The Use of Confidence or Fiducial Limits", 1934).
 
-    The interval is exact: it covers at least at the family's confidence, even at 0 and 1. `of` is at least 1.
+    The interval is exact: its coverage is at least the family's confidence, even at 0 and 1. `of` is at least 1.
     """
     tail = (1.0 - family.each) / 2.0
     low = float(special.betaincinv(times, of - times + 1, tail)) if times else 0.0
@@ -195,7 +195,7 @@ def share(times: int, of: int, family: Family, unit: str) -> Estimate:
 
 @dataclass(frozen=True)
 class StatedFigure:
-    """A figure with its claim, and the description of the analogue if the figure belongs to one."""
+    """A figure with its claim, and the analogue's description if the figure belongs to one."""
 
     claim: Claim
     figure: ClaimFigure
@@ -217,11 +217,11 @@ def judge_claims(
     across: Collection[str] = (),
     judge_composite: JudgeComposite | None = None,
 ) -> tuple[ClaimFinding, ...]:
-    """Return the finding on each figure. The intervals of the figures that the plan can test hold simultaneously.
+    """Return the finding on each figure. Intervals of all figures that the plan can test hold simultaneously.
 
-    The settings of a ratio may differ in the values that select them and in the fields `across`; the rest of the
-    config, the software, and for the same accelerator the hardware must be identical. The two ratios of a ratio of
-    ratios may differ in anything.
+    The two settings of a ratio may differ in the values that select them and in the fields `across`. The rest of the
+    config and the software must be identical, and so must the hardware if the accelerator is the same. The two ratios
+    of a ratio of ratios may differ in anything.
     """
     stated = []
     for claim in claims:
@@ -280,7 +280,7 @@ def _ratio(one: StatedFigure, sides: Sequence[Side], family: Family, across: Col
 
 
 _Logs = tuple[SettingRuns, dict[str, float]]
-"""A setting, and the logarithms of a figure's metric by block."""
+"""A setting, and the logarithms of a figure's metric keyed by block."""
 
 
 def _with_logs(side: Side, figure: ClaimFigure) -> list[_Logs]:
@@ -288,7 +288,7 @@ def _with_logs(side: Side, figure: ClaimFigure) -> list[_Logs]:
 
 
 def comparable(figure: ClaimFigure, ours: Side, theirs: Side, across: Collection[str]) -> tuple[_Logs, _Logs] | str:
-    """Return the two settings of a ratio that share the most blocks, or why no settings may be compared."""
+    """Return the pair of settings for a ratio that shares the most blocks, or why none may be compared."""
     allowed = (*across, *(key for side in figure.sides for key in side))
     pairs = list(product(_with_logs(ours, figure), _with_logs(theirs, figure)))
     refusals = [incompatibility(one[0], other[0], allowed, across) for one, other in pairs]
@@ -299,7 +299,7 @@ def comparable(figure: ClaimFigure, ours: Side, theirs: Side, across: Collection
 
 
 def _ratio_of_ratios(logs: Sequence[Mapping[str, float]], shared: Collection[str], family: Family) -> Interval:
-    """Return the paired interval of log((a / b) / (c / d)) over the blocks with all four settings."""
+    """Return the paired interval of log((a / b) / (c / d)) over the blocks that contain all four settings."""
     a, b, c, d = logs
     return t_interval([math.fsum((a[block], -b[block], -c[block], d[block])) for block in sorted(shared)], family)
 
@@ -313,7 +313,7 @@ def disturbance_verdict(settings: Sequence[SettingRuns], figure: ClaimFigure) ->
 
 
 def too_few_blocks(blocks: int, which: str = "that hold both sides") -> VerdictReason | None:
-    """Return the verdict of a ratio over too few blocks, as in every other comparison."""
+    """Return the verdict for a ratio over too few blocks, as in any other comparison."""
     if blocks >= MIN_PAIRS:
         return None
     return ClaimVerdict.undecided, f"a verdict needs {MIN_PAIRS} blocks {which}, and there are {blocks}"

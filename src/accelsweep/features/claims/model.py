@@ -27,7 +27,7 @@ _FACTOR = re.compile(rf"\s*(?:([A-Za-z_][\w.]*)|{_NUMBER})\s*")
 
 
 class Factor(NamedTuple):
-    """A factor of an expression: a metric's name or a number, and the exponent 1 or -1."""
+    """One factor in an expression: a metric name or a number, and the exponent 1 or -1."""
 
     operand: str | float
     exponent: int
@@ -54,7 +54,7 @@ VALUE_TOLERANCE = 0.1
 """The default relative tolerance of a claimed value."""
 
 BOUND_MARGIN = 0.02
-"""The share by which a value must exceed the bound of `more than`, or may miss the bound of `at least`."""
+"""The share by which a value must exceed the bound of `more than`, or may fall short of the bound of `at least`."""
 
 _BOUND = re.compile(rf"(at least|more than|at most|less than) {_NUMBER}")
 
@@ -62,7 +62,7 @@ _RANGE = re.compile(rf"{_NUMBER} to {_NUMBER}")
 
 
 class ClaimVerdict(StrEnum):
-    """Whether the interval of a measured value agrees with a claim. Untestable claims also have a verdict."""
+    """Whether a measured value's interval agrees with a claim. Untestable claims also receive a verdict."""
 
     agrees = "agrees"
     more = "more than claimed"
@@ -85,7 +85,7 @@ def agreeing_bounds(claimed: float | str, tolerance: float | None = None) -> Bou
     """Return the bounds for `13.76`, `5.3 to 6.7`, `at least 3`, `more than 1`, `at most 2`, `less than 1`.
 
     A value or range is widened by `tolerance` (default `VALUE_TOLERANCE`) on both sides, and so is an inclusive bound
-    such as `at least` (default `BOUND_MARGIN`). An exclusive bound such as `more than` must be exceeded by that much.
+    such as `at least` (default `BOUND_MARGIN`). An exclusive bound such as `more than` must be exceeded by this margin.
     Raises ValueError for any other text.
     """
     if isinstance(claimed, str) and (match := _BOUND.fullmatch(claimed.strip())):
@@ -118,7 +118,7 @@ GROUP = "claims"
 """The folder of experiments that test claims, and of the `accelsweep claims` output in `sweeps/` and `reports/`."""
 
 OUTCOME = "outcome."
-"""The prefix of metrics for the share of runs with an outcome, such as `outcome.diverged`."""
+"""Prefix of the metrics that measure the share of runs with an outcome, such as `outcome.diverged`."""
 
 Selection = Annotated[dict[str, Any], Field(min_length=1)]
 
@@ -143,12 +143,13 @@ class ClaimFigure(Frozen):
 
     Settings are selected by values of their axes or configs. `metric` is an expression (`factors`) or the share of runs
     with an outcome (`outcome.diverged`). `claimed` is parsed by `agreeing_bounds`; if None, the value is only measured.
-    `over` divides this ratio by another one. A figure of a single setting states its `unit`. `published` has values
-    from others by label, or queries for imported rows, to be shown next to ours; a plan contains only values.
+    `over` divides this ratio by another one. A figure of a single setting states its `unit`. `published` contains
+    values published by others, keyed by label, or queries for imported rows, to be shown next to ours; a plan contains
+    only values.
 
     With `mean_over` (an axis) or `sweeps` (names), the figure is a geometric mean over the axis' values or the sweeps,
     with an interval over these workloads. With `projected` (a board's key), `metric` of `setting` is projected onto
-    that board. `between` names two sweeps: the one of `setting` and the one of `against`.
+    that board. `between` names two sweeps: the one for `setting` and the one for `against`.
     """
 
     name: NonEmpty | None = None
@@ -172,7 +173,7 @@ class ClaimFigure(Frozen):
 
     @property
     def sides(self) -> tuple[Selection, ...]:
-        """The selections for the setting and, for a ratio, for the other setting."""
+        """The selections for the setting and, in a ratio, for the other setting."""
         return (self.setting,) if self.against is None else (self.setting, self.against)
 
     @property
@@ -182,18 +183,18 @@ class ClaimFigure(Frozen):
 
     @property
     def published_values(self) -> dict[str, float]:
-        """The published values by label."""
+        """The published values, keyed by label."""
         return {name: value for name, value in self.published.items() if not isinstance(value, RowQuery)}
 
     @property
     def outcome(self) -> Outcome | None:
-        """The outcome whose share is the figure; None for an expression of metrics."""
+        """The outcome whose share the figure measures; None for an expression of metrics."""
         name = self.metric.removeprefix(OUTCOME)
         return Outcome(name) if name != self.metric else None
 
     @property
     def is_composite(self) -> bool:
-        """Whether the figure is over several workloads or other sweeps, or projected onto a board."""
+        """Whether the figure covers several workloads or other sweeps, or is projected onto a board."""
         return self.mean_over is not None or bool(self.named_sweeps) or self.projected is not None
 
     @property
@@ -258,7 +259,7 @@ class Analogue(Frozen):
 
 
 class Claim(Frozen):
-    """A statement with its `source`, its `figures`, and known reasons for a different result (`differs`)."""
+    """A statement with its `source`, its `figures`, and known reasons why results may differ (`differs`)."""
 
     id: NonEmpty
     statement: NonEmpty
@@ -284,12 +285,12 @@ class ClaimsOptions(BaseModel):
 
 
 class ClaimFinding(Frozen):
-    """A claim's figure with its measured value; `reason` states why there is no verdict or no interval.
+    """A claim's figure with its measured value; `reason` states why the verdict or the interval is missing.
 
-    `analogue` describes the smaller experiment that the figure belongs to, None for the claim itself. `setting` and
-    `against` name the measured settings, `labels` describe them, and `doubts` are the doubts about their runs.
-    `published` has values from others by label. `projected` is the value on the board `board`, in which case nothing
-    was tested. `unit` is None for a ratio.
+    `analogue` describes the smaller experiment that the figure belongs to, and is None for the claim itself. `setting`
+    and `against` name the measured settings, `labels` describe them, and `doubts` are the doubts about their runs.
+    `published` contains values published by others, keyed by label. `projected` is the value on the board `board`, in
+    which case nothing was tested. `unit` is None for a ratio.
     """
 
     id: str
@@ -321,7 +322,7 @@ class ClaimFinding(Frozen):
 
 
 class Claims(Section):
-    """The figures of all claims of a sweep, each with its verdict."""
+    """The figures of all of a sweep's claims, each with its verdict."""
 
     figures: tuple[ClaimFinding, ...]
 
@@ -338,7 +339,7 @@ def claims_in(report: Mapping[str, Any]) -> tuple[Claim, ...]:
 
 
 def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the claims in several sweeps' `report` options; if IDs are the same, the first claim wins."""
+    """Return the claims in several sweeps' `report` options. If IDs clash, the first claim wins."""
     claims: dict[str, Claim] = {}
     for claim in (claim for report in reports for claim in claims_in(report)):
         claims.setdefault(claim.id, claim)
@@ -348,7 +349,7 @@ def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def with_published(report: Mapping[str, Any], home: Path) -> dict[str, Any]:
     """Return the `report` options with imported rows replaced by their values, so that a plan is self-contained.
 
-    Raises InputError if a query matches no row, several rows or a row in another unit, and for an unknown board.
+    Raises InputError if a query matches no row, several rows or a row in another unit, or if a board is unknown.
     """
     claims = claims_in(report)
     if not claims:

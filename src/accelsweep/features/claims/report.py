@@ -1,4 +1,4 @@
-"""Claims in the report: tables, a figure of published values, lines of text, and the page on many sweeps."""
+"""Claims in the report: tables, a figure of published values, lines of text, and the page that covers many sweeps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TONES = {
 }
 
 _SHORT_VERDICTS = {ClaimVerdict.measured: "measured"}
-"""Short forms of verdicts whose details are already in the row."""
+"""Short forms of verdicts, used where the row already shows the details."""
 
 
 def tables(findings: Findings) -> list[ReportTable]:
@@ -55,7 +55,7 @@ def last_lines(findings: Findings) -> list[str]:
 
 
 def claims_table(claims: Sequence[ClaimFinding], confidence: float) -> ReportTable:
-    """Return a row for each figure; figures of an analogue follow the claim's."""
+    """Return a row for each figure; an analogue's figures follow the claim's own."""
     titles = ("Claim", "Claimed", "Measured here", "Verdict", "Doubts")
     return ReportTable(
         name="claims",
@@ -118,7 +118,7 @@ def _doubts(claim: ClaimFinding) -> str:
 
 
 def _statement(claim: ClaimFinding) -> Entry:
-    """Return the statement or the analogue's description, with the names of claim and figure."""
+    """Return the statement or the analogue's description, with the claim's and the figure's names."""
     figure = f": {claim.figure}" if claim.figure else ""
     if claim.analogue:
         return Entry(f"{claim.id}, analogue{figure}", claim.analogue, tone="absent")
@@ -159,7 +159,7 @@ def _data(claim: ClaimFinding) -> dict[str, Any]:
 
 
 def published_table(claims: Sequence[ClaimFinding]) -> ReportTable:
-    """Return the published values of each figure, one column per source, and the value measured here."""
+    """Return each figure's published values, one column per source, and the locally measured value."""
     with_values = [claim for claim in claims if claim.published]
     names = list(dict.fromkeys(name for claim in with_values for name in claim.published))
     return ReportTable(
@@ -201,7 +201,7 @@ VERDICT_TONES = {
     ClaimVerdict.undecided: Tone.doubtful,
     ClaimVerdict.disturbed: Tone.doubtful,
 }
-"""The terminal style of each verdict; a claim that was not tested has none."""
+"""The terminal style of each verdict; untested claims are unstyled."""
 
 
 NAME = "published"
@@ -290,7 +290,7 @@ _SUMMARY_TEXT = {ClaimVerdict.measured: "without a claimed figure"}
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The content of the page on many sweeps; `why_not` has the reason, by name, why a sweep is incomplete."""
+    """The content of the page that covers many sweeps; `why_not` maps sweep names to why each is incomplete."""
 
     sweeps: tuple[Findings, ...]
     why_not: Mapping[str, str]
@@ -302,7 +302,7 @@ class Verdicts:
 
     @property
     def sentence(self) -> str:
-        """The number of claims and the verdicts on their figures, without analogues and projections."""
+        """The number of claims and the verdicts on their figures, excluding analogues and projections."""
         own = [claim for claim in self.claims if not claim.analogue]
         projected = [claim for claim in own if claim.projected]
         counts = Counter(claim.verdict for claim in own if not claim.projected)
@@ -329,13 +329,13 @@ class Verdicts:
 
     @property
     def machines(self) -> str:
-        """The kinds of hardware with measurements."""
+        """The hardware kinds with measurements."""
         names = dict.fromkeys(hardware.name for one in self.sweeps for hardware in one.hardware)
         return " and ".join(names) or "nothing was measured"
 
     @property
     def tables(self) -> tuple[ReportTable, ...]:
-        """The verdicts, the reasons, and published values if a claim has any."""
+        """The verdicts, the reasons, and published values if any claim lists them."""
         confidence = min((one.confidence for one in self.sweeps), default=CONFIDENCE)
         return tuple(_tables(self.claims, confidence))
 

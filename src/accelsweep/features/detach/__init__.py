@@ -1,4 +1,4 @@
-"""`--detach` and `accelsweep attach`: a sweep's driver in the background, in a job, a service or tmux."""
+"""`--detach` and `accelsweep attach`: a sweep's driver runs in the background, in a job, a service or tmux."""
 
 from accelsweep.registry import Command, ConfigKeys, Feature, RunOption
 

@@ -35,7 +35,7 @@ BackendName = Literal["slurm", "systemd", "tmux"]
 
 
 class DriverState(NamedTuple):
-    """Where a detached driver runs, in words; whether it is still `pending`, and for which `reason`."""
+    """Where a detached driver runs, in words; whether it is still `pending`, and for what `reason`."""
 
     description: str
     pending: bool = False
@@ -43,7 +43,7 @@ class DriverState(NamedTuple):
 
 
 class Submission(Document):
-    """The last detached driver: its backend (`place`), its job, unit or session, and the submitting `host`."""
+    """The last detached driver: its backend (`place`), its job, unit or session, and the `host` that submitted it."""
 
     kind: ClassVar[str] = "handed"
 
@@ -81,7 +81,7 @@ def driver_log(folder: SweepFolder) -> Path:
 
 
 class Backend(Protocol):
-    """Runs drivers without a terminal. With `queues`, a driver may start later."""
+    """Runs drivers without a terminal. If `queues` is set, a driver may not start immediately."""
 
     name: BackendName
     queues: bool
@@ -97,7 +97,7 @@ class Backend(Protocol):
         """Start `command` with its output in the driver's log; return its ID, which is derived from `name`."""
 
     def state(self, driver_id: str) -> DriverState | None:
-        """Return the driver's state, None if it has ended."""
+        """Return the driver's state; None if it has ended."""
 
     def stop_command(self, driver_id: str, *, pending: bool = False) -> str:
         """Return the shell command that interrupts the driver like Ctrl-C, or cancels a `pending` driver."""
@@ -112,7 +112,7 @@ class DriverJobOptions(Frozen):
 
 
 class DetachOptions(BaseModel):
-    """Keys of `site.slurm` for detached drivers."""
+    """`site.slurm` keys for detached drivers."""
 
     head: DriverJobOptions | None = None
 
@@ -132,7 +132,7 @@ _REASON_TIMEOUT_SECONDS = 10.0
 """Slurm tries to start a job on submission; a pending job's reason appears soon after."""
 
 _MAX_AVOIDED_NODES = 8
-"""Maximum nodes to exclude one by one because the driver's job would block the sweep's jobs there."""
+"""Maximum nodes to exclude individually because the driver's job would block the sweep's jobs there."""
 
 
 class SlurmBackend:
@@ -145,8 +145,8 @@ class SlurmBackend:
     def __init__(self, slurm: Slurm | None = None, avoid: Sequence[str] = (), blocks: Sequence[str] = ()) -> None:
         """Store what `check` and `start` need: the site's options, nodes to `avoid`, and the sweep's exclusive jobs.
 
-        `blocks` has the sbatch options of the sweep's jobs that use whole nodes; the driver must leave enough nodes
-        free.
+        `blocks` contains the sbatch options of the sweep's whole-node jobs, for which the driver must leave enough
+        nodes free.
         """
         self._slurm, self._avoid, self._blocks = slurm or Slurm(), tuple(avoid), blocks
         self._options = DriverJobOptions.model_validate(self._slurm.head or {})
@@ -154,7 +154,7 @@ class SlurmBackend:
     def check(self, folder: SweepFolder, name: str) -> None:
         """Raise InputError if Slurm would reject the job, or if the job would block the sweep's own jobs.
 
-        Nodes where it would block them are excluded from now on, as long as other nodes remain.
+        Nodes where it would block them are excluded from then on, as long as other nodes remain.
         """
         compared = len(self._avoid)
         for _ in range(_MAX_AVOIDED_NODES):
@@ -183,7 +183,7 @@ class SlurmBackend:
         )
 
     def _blocks_sweep(self, node: str) -> bool:
-        """Return whether jobs of the sweep could never start while the driver holds this node."""
+        """Return whether some of the sweep's jobs could never start while the driver occupies this node."""
         offers = (offer(f"{options} --exclude={node}") for options in self._blocks if node)
         return any(not offered.accepted and not offered.temporary for offered in offers)
 
@@ -253,7 +253,7 @@ class SlurmBackend:
 
     @property
     def signal_seconds(self) -> int:
-        """Seconds before its time limit at which the driver is signalled; Slurm may be up to a minute early."""
+        """How many seconds before its time limit the driver is signalled; Slurm may be up to a minute early."""
         minutes = self._minutes
         if minutes is None:
             return _SIGNAL_SECONDS
@@ -287,7 +287,7 @@ class SlurmBackend:
         try:
             listing = ask("squeue", "--noheader", f"--jobs={driver_id}", "--format=%i|%T|%r|%N")
         except AccelsweepError as error:
-            if "Invalid job id" in str(error):  # Slurm forgets jobs some minutes after their end
+            if "Invalid job id" in str(error):  # Slurm forgets jobs some minutes after they end
                 return None
             raise
         for line in listing.splitlines():
@@ -298,7 +298,7 @@ class SlurmBackend:
         return None
 
     def stop(self, driver_id: str, say: Callable[[str], None], *, patience_seconds: float) -> None:
-        """Interrupt the driver like Ctrl-C and wait for it to end; cancel its job if pending or too slow to end."""
+        """Interrupt the driver as Ctrl-C would and wait for it to end; cancel its job if pending or too slow to end."""
         deadline, command = time.monotonic() + patience_seconds, ""
         while (state := self.state(driver_id)) is not None:
             previous = command
@@ -311,8 +311,8 @@ class SlurmBackend:
     def is_cancelled(self, driver_id: str) -> bool:
         """Return whether a job that is ending was cancelled; False if it will be requeued or Slurm does not answer.
 
-        A job that is ending is `COMPLETING` whatever the cause, and squeue cannot filter by the underlying state. But
-        a job that will be requeued counts as pending, so its used time (`%M`) is 0.
+        A job that is ending is `COMPLETING` regardless of the cause, and squeue cannot filter by the underlying state.
+        But a job that will be requeued counts as pending, so its used time (`%M`) is 0.
         """
         query = ("squeue", "--noheader", "--states=COMPLETING", f"--jobs={driver_id}", "--format=%M")
         with contextlib.suppress(AccelsweepError):
@@ -325,7 +325,7 @@ class SlurmBackend:
 
 
 class TmuxBackend:
-    """A tmux session with a separate server, so that it inherits the current environment."""
+    """A tmux session on its own server, so that it inherits the current environment."""
 
     name: BackendName = "tmux"
     queues = False
@@ -368,13 +368,13 @@ _STOP_TIMEOUT_SECONDS = 150
 
 
 class SystemdBackend:
-    """A transient unit of `systemd --user`, which outlives the terminal, and with lingering enabled, the login."""
+    """A transient `systemd --user` unit. It outlives the terminal and, if lingering is enabled, the login session."""
 
     name: BackendName = "systemd"
     queues = False
 
     def is_available(self) -> bool:
-        """Return whether this user has a running systemd."""
+        """Return whether a systemd user instance is running."""
         if shutil.which("systemd-run") is None:
             return False
         return _systemctl("is-system-running").stdout.strip() in ("running", "degraded", "starting")
@@ -425,7 +425,7 @@ def _systemctl(*arguments: str) -> subprocess.CompletedProcess[str]:
 def select_backend(site: Site, avoid: Sequence[str] = (), blocks: Iterable[Resources] = ()) -> Backend:
     """Return Slurm for a Slurm site, else systemd or tmux on this machine. Raises InputError if there is none.
 
-    On Slurm, the driver runs on none of the nodes to `avoid`, and leaves enough whole nodes for `blocks`.
+    On Slurm, the driver does not run on nodes in `avoid`, and leaves enough whole nodes for `blocks`.
     """
     if site.scheduler == "slurm":
         return SlurmBackend(site.slurm, avoid, exclusive_job_options(site, blocks))
@@ -438,13 +438,13 @@ def select_backend(site: Site, avoid: Sequence[str] = (), blocks: Iterable[Resou
 
 
 def backend_of(submission: Submission) -> Backend:
-    """Return the backend of a driver."""
+    """Return a driver's backend."""
     backends: dict[str, Backend] = {"slurm": SlurmBackend(), "systemd": SystemdBackend(), "tmux": TmuxBackend()}
     return backends[submission.place]
 
 
 def exclusive_job_options(site: Site, blocks: Iterable[Resources]) -> list[str]:
-    """Return the sbatch options of each distinct size among these blocks that takes whole nodes, on any node."""
+    """Return the sbatch options for each distinct size among these blocks that occupies whole nodes, on any node."""
     sizes = dict.fromkeys(
         block for block in blocks if block.node is None and site.of_kind(block.node_kind).slurm.exclusive
     )
@@ -489,7 +489,7 @@ class DetachedDriver:
         self._folder = folder
 
     def state(self) -> BackgroundState | None:
-        """Return the driver's state; None if none was started."""
+        """Return the driver's state; None if no driver was started."""
         submission = last_submission(self._folder)
         if submission is None:
             return None
@@ -506,10 +506,10 @@ class DetachedDriver:
         )
 
     def conflict(self) -> str | None:
-        """Return why this process must not drive the sweep: a Slurm job already does, or will.
+        """Return why this process must not drive the sweep: a Slurm job already does or will do so.
 
-        Without Slurm on this machine, there is no such job, because the sweep was copied here. Raises AccelsweepError
-        if Slurm does not answer.
+        If Slurm is not installed on this machine, there is no such job, because the sweep was copied here. Raises
+        AccelsweepError if Slurm does not answer.
         """
         if (active := self._other_job()) is None:
             return None
@@ -520,7 +520,7 @@ class DetachedDriver:
         )
 
     def end(self, say: Callable[[str], None], patience_seconds: float) -> None:
-        """Stop the driver's job like Ctrl-C."""
+        """Stop the driver's job as Ctrl-C would."""
         if active := self._other_job():
             SlurmBackend().stop(active[0].name, say, patience_seconds=patience_seconds)
 

@@ -48,13 +48,13 @@ _LOG_POLL_SECONDS = 0.5
 _STATE_POLL_SECONDS = 10.0
 
 _MISSES = 3
-"""Number of consecutive polls without a driver before giving up: a job may be about to be followed by its successor."""
+"""Number of consecutive polls without a driver before giving up: a job's successor may be about to start."""
 
 
 def detach(home: Path, request: Request, foreground_options: Sequence[str]) -> int | None:
     """With `--detach`, plan the request and start its driver in the background; return the exit code.
 
-    Returns None without `--detach`. `foreground_options` are given options whose output goes to the terminal.
+    Returns None without `--detach`. `foreground_options` lists the options in use whose output goes to the terminal.
     """
     if not request.features.get("detach"):
         return None
@@ -99,7 +99,7 @@ def detach(home: Path, request: Request, foreground_options: Sequence[str]) -> i
 
 
 def forwarded_secrets(backend: Backend, site: Site) -> dict[str, str]:
-    """Return the variables that must not be passed through Slurm; a driver on this machine inherits all variables."""
+    """Return the variables that must not pass through Slurm; a driver on this machine inherits all variables."""
     if backend.name != "slurm":
         return {}
     return {name: os.environ[name] for name in secrets_in(os.environ, site.slurm.secrets)}
@@ -194,7 +194,7 @@ class _LogFollower:
             say(line)
 
     def _poll_state(self) -> None:
-        """Check from time to time whether the driver exists, and report why it is pending."""
+        """Check periodically whether the driver exists, and report why it is pending."""
         if self._polled_at is not None and self._clock() - self._polled_at < _STATE_POLL_SECONDS:
             return
         self._polled_at = self._clock()

@@ -61,7 +61,7 @@ _LOCK_TIMEOUT_SECONDS = 150.0
 _POLL_SECONDS = 2.0
 
 _SLURM_ANSWER_SHARE = 0.5
-"""The share of the time before the time limit during which queries to Slurm are repeated if it does not answer."""
+"""Share of the time before the limit during which queries to Slurm are retried if it does not answer."""
 
 _Answer = TypeVar("_Answer")
 
@@ -70,7 +70,7 @@ _Answer = TypeVar("_Answer")
 class PreparedCommand:
     """A command checked and planned in the terminal: its request, site, and the sweep with the driver's files.
 
-    `plan` is the first plan to measure. `claims` has none: its driver plans each sweep itself.
+    `plan` is the first plan to measure, or None for `claims`, whose driver plans each sweep itself.
     """
 
     request: Request
@@ -101,12 +101,12 @@ class PreparedCommand:
 
     @property
     def sweep_plan(self) -> Plan | None:
-        """The plan of the sweep itself; None if batch-size searches come first, and for claims."""
+        """The plan of the sweep itself; None for claims, or if batch-size searches come first."""
         return self.plan if self.plan is not None and self.plan.manifest.sweep == self.sweep else None
 
     @property
     def sweeps(self) -> tuple[str, ...]:
-        """The names of the planned sweeps, starting with the one that has the driver's files."""
+        """The names of the planned sweeps, starting with the one that contains the driver's files."""
         return tuple({self.sweep: None, self.plan.manifest.sweep: None}) if self.plan else ()
 
 
@@ -116,9 +116,9 @@ def run_command(home: Path, request: Request) -> int:
 
 
 class DriverSpec(Document):
-    """The stored command of a detached driver, readable by its owner only.
+    """The stored command of a detached driver, readable only by its owner.
 
-    `site` is where the sweep's jobs run, and on Slurm also the driver. `sweeps` has the names of the sweeps that it
+    `site` is where the sweep's jobs run and, on Slurm, also the driver. `sweeps` lists the names of the sweeps that it
     drives. `revision` is the plan that already contains the repeats of `--add-repeats`. `starts` counts the drivers so
     far. `secrets` are environment variables that must not be passed through Slurm, which would store and display them.
     """
@@ -138,7 +138,7 @@ class DriverSpec(Document):
         return [SweepFolder(home, sweep) for sweep in self.sweeps]
 
     def for_next_start(self, folder: SweepFolder) -> DriverSpec:
-        """Return the spec of the next driver; repeats already in the plan are not added again."""
+        """Return the next driver's spec; repeats already in the plan are not added again."""
         request = self.request
         with contextlib.suppress(FileNotFoundError, DamagedFile):
             if Manifest.read(folder.manifest).revision >= self.revision:
@@ -146,7 +146,7 @@ class DriverSpec(Document):
         return self.model_copy(update={"request": request, "starts": self.starts + 1})
 
     def with_remaining_budget(self, started: float) -> DriverSpec:
-        """Return the spec with the time budget that remains since `started`, on the monotonic clock."""
+        """Return the spec with the time budget reduced by the time since `started`, on the monotonic clock."""
         budget = self.request.budget_seconds
         if budget is None:
             return self
@@ -199,9 +199,10 @@ def _run_stored(folder: SweepFolder, spec: DriverSpec) -> int:
 
 
 def _submit_successor(folder: SweepFolder, spec: DriverSpec, *, progressed: bool) -> int:
-    """Submit the job of the next driver, which starts when this one has ended.
+    """Submit the next driver's job, which starts when this one has ended.
 
-    Raises AccelsweepError if the chain ends here or Slurm does not answer in time; either sends a notification.
+    Raises AccelsweepError if the chain ends here or Slurm does not answer in time. A notification is sent in both
+    cases.
     """
     folders = spec.folders(folder.home)
     plans = [Manifest.read(sweep_folder.manifest) for sweep_folder in folders if sweep_folder.manifest.is_file()]
@@ -242,7 +243,7 @@ def _retry(query: Callable[[], _Answer], deadline: float) -> _Answer:
 
 
 def why_chain_ends(starts: int, *, progressed: bool, startable_jobs: int) -> str | None:
-    """Return why a driver at its time limit has no successor; None if it has one."""
+    """Return why a driver that reaches its time limit gets no successor; None if it does."""
     if starts >= MAX_STARTS:
         return f"it was number {starts}: no successor is submitted"
     if not progressed and not startable_jobs:
@@ -259,7 +260,7 @@ def _record_times(folder: SweepFolder, spec: DriverSpec) -> Sequence[tuple[str, 
 def main() -> None:
     """Run the stored command of the sweep folder given on the command line."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the parent process has set
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # regardless of what the parent process has set
     interrupt_on_termination()
     root = sweep_parser("features.detach.driver", "Run the stored command of a detached driver.").parse_args().sweep
     sys.exit(exit_code(lambda: run_driver(SweepFolder.of(root))))

@@ -1,8 +1,8 @@
 """Distillation: a student learns from the outputs of a frozen teacher.
 
-The loss is that of G. Hinton, O. Vinyals and J. Dean, "Distilling the Knowledge in a Neural Network" (2015). The
-teacher may run on another device, and may compute the next batch while the student trains on the current one. In both
-modes it receives the same batches in the same order, so losses are bitwise identical.
+The loss follows G. Hinton, O. Vinyals and J. Dean, "Distilling the Knowledge in a Neural Network" (2015). The teacher
+may run on another device, and may compute the next batch while the student trains on the current one. Either way it
+receives the same batches in the same order, so losses are bitwise identical.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Teacher:
     """Runs a network on batches in a separate thread, first in, first out.
 
     The teacher is not a submodule of the student, so it is invisible to optimisers, precision plugins and strategies.
-    torch gives its thread as many intra-op threads as the rank has.
+    torch assigns its thread as many intra-op threads as the rank.
     """
 
     def __init__(self, network: nn.Module, overlap: bool) -> None:
-        """With `overlap`, a batch is computed once it is submitted, otherwise once its outputs are requested."""
+        """With `overlap`, batches are computed eagerly on submission, otherwise lazily when outputs are requested."""
         self.network = network.eval().requires_grad_(requires_grad=False)
         self._overlap = overlap
         self._queue: deque[tuple[Tensor, torch.device, Future[Tensor] | None]] = deque()
@@ -50,7 +50,7 @@ class Teacher:
         self._queue.append((inputs, device, future))
 
     def next_outputs(self) -> Tensor:
-        """Return the outputs (samples, ..., classes) for the oldest batch in the queue."""
+        """Return the outputs (samples, ..., classes) for the oldest queued batch."""
         inputs, device, future = self._queue.popleft()
         return (future or self._thread.submit(self._forward, inputs, device)).result()
 
@@ -64,8 +64,8 @@ class Teacher:
 class Distillation(Classifier):
     """A student and its teacher: networks from inputs (samples, ...) to logits (samples, ..., classes).
 
-    Each pass over the data starts with `begin_pass`; each batch goes to `submit_to_teacher` before `training_step`,
-    ideally one batch ahead. Validation uses the student alone.
+    Each pass over the data starts with `begin_pass`; each batch is passed to `submit_to_teacher` before
+    `training_step`, ideally one batch ahead. Validation uses the student alone.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Distillation(Classifier):
     def training_step(self, batch: Batch, _batch_idx: int) -> Tensor:
         """Return the loss of a batch (inputs, targets), in nats."""
         inputs, targets = batch
-        if inputs.is_meta:  # FLOPs are being counted: they include the teacher's if it shares the student's device
+        if inputs.is_meta:  # FLOPs are being counted: include the teacher's if it shares the student's device
             logits = self(inputs)
             return self._loss(logits, logits if self._teacher_device else self._teacher.network(inputs), targets)
         outputs = self._teacher.next_outputs().to(inputs.device)
@@ -134,9 +134,9 @@ class Distillation(Classifier):
         return self._teacher_weight * soft + (1.0 - self._teacher_weight) * hard
 
     def around_data(self, data: pl.LightningDataModule) -> None:
-        """Submit each training batch to the teacher one batch before the student gets it.
+        """Submit each training batch to the teacher one batch ahead of the student.
 
-        On several ranks the loader must shard its rows itself; a map-style data set is refused.
+        On several ranks the loader must shard its rows itself; map-style data sets are rejected.
         """
         train_dataloader = data.train_dataloader
 
@@ -150,7 +150,7 @@ class Distillation(Classifier):
 
 
 def _parse_device(name: str) -> torch.device:
-    """Return the teacher's device. Raises InputError if torch does not know the name, Unsupported if it is absent."""
+    """Return the teacher's device. Raises InputError if torch rejects the name, Unsupported if it is absent."""
     try:
         device = torch.device(name)
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""`accelsweep fleet`: the same settings on each node of a cluster, to find slower, hotter or throttled nodes."""
+"""`accelsweep fleet`: runs the same settings on each node of a cluster, to find slower, hotter or throttled nodes."""
 
 from accelsweep.registry import Command, Feature, Section, Tables
 

@@ -1,7 +1,7 @@
-"""Compares the nodes of a fleet: which are slower, hotter or throttled, and how much nodes differ in general.
+"""Compares a fleet's nodes: which are slower, hotter or throttled, and how much nodes differ in general.
 
-Each node is compared with the mean of the other nodes, over all settings. The lists of slower and of hotter nodes are
-each corrected with Holm's method.
+Each node is compared with the mean of the other nodes, over all settings. Slower nodes and hotter nodes are each
+corrected for multiple testing with Holm's method.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_DISTURBED_SHARE = 0.5
 """The maximum share of disturbed runs for a node to be judged, as for settings."""
 
 HOTTER_BY = 5.0
-"""A node counts as hotter from this many kelvins above the others, which exceeds differences within a rack."""
+"""Kelvins above the others from which a node counts as hotter; exceeds the differences within a rack."""
 
 MAX_THROTTLED_SHARE = 0.5
 """The share of throttled blocks above which the node itself is at fault."""
@@ -63,7 +63,7 @@ class NodeData:
 
     @property
     def disturbance(self) -> str | None:
-        """Why the rates do not count: other load on the node during most runs. Throttling is not a disturbance."""
+        """Why the rates are not judged: other load on the node during most runs. Throttling is not a disturbance."""
         disturbances = [
             [doubt for doubt in run.doubts if doubt.disturbing and doubt.code != "throttled"] for run in self.runs
         ]
@@ -114,7 +114,7 @@ def build_section(analysis: Analysis) -> FleetFinding | None:
 
 
 def _collect(rows: Sequence[RunRow], manifest: Manifest) -> dict[str, NodeData]:
-    """Return the data of each node, in plan order. Runs on a node other than the planned one are left out."""
+    """Return the data of each node, in plan order. Runs that landed on a different node than planned are left out."""
     metric = rate_metric_of(manifest, rows)
     node_of = {block.name: block.resources.node for block in manifest.blocks}
     nodes: dict[str, NodeData] = {}
@@ -131,7 +131,7 @@ def _collect(rows: Sequence[RunRow], manifest: Manifest) -> dict[str, NodeData]:
 
 
 def _relative_log_rates(nodes: Mapping[str, NodeData]) -> dict[str, dict[str, float]]:
-    """Return, by node and block, the mean over settings of the log rate relative to the setting's usual log rate.
+    """Return the mean over settings of the log rate relative to the setting's usual one, keyed by node and block.
 
     A setting's usual log rate is the mean of the node means, so a setting that failed in a block causes little bias.
     """
@@ -196,7 +196,7 @@ def _compare(nodes: Mapping[str, NodeData], fleet: Fleet, confidence: float) -> 
 
 
 def _deviations(values: Mapping[str, Sequence[float]]) -> dict[str, Deviation]:
-    """Return the deviation from the others of each node with values; empty if fewer than two nodes have values."""
+    """Return the deviation from the others for each node with values; empty if there are fewer than two such nodes."""
     known = {node: numbers for node, numbers in values.items() if numbers}
     if len(known) < 2:
         return {}
@@ -232,7 +232,7 @@ def _verdict(
 
 
 def _spread(nodes: Mapping[str, NodeData], manifest: Manifest, confidence: float) -> tuple[NodeSpread, ...]:
-    """Return the spread of all settings together, and of each setting if there are several."""
+    """Return the spread over all settings together, and of each setting if there are several."""
     together = _node_spread(None, "all settings", list(_relative_log_rates(nodes).values()), confidence)
     by_setting = [
         spread
@@ -258,7 +258,7 @@ def _node_spread(
         return None
 
     def estimate(component: ComponentEstimate, count: int) -> Estimate:
-        # The standard deviation of log rates, which is about that of relative differences as long as it is small.
+        # The standard deviation of log rates approximates that of relative differences as long as it is small.
         return Estimate(
             value=round_significant(component.value),
             low=None if component.low is None else round_significant(component.low),

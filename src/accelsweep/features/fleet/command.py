@@ -57,7 +57,7 @@ class FleetRequest(Extension):
         return select_nodes(home, request, self.fleet)
 
     def plan(self, home: Path, request: Request, make: Callable[..., Plan]) -> Plan:
-        """Return the plan, with a block per node and round."""
+        """Return the plan, which contains a block per node and round."""
         del home, request
         return make(part=self.fleet)
 

@@ -18,9 +18,10 @@ from accelsweep.significant_digits import count_of, significant
 
 
 class NodeVerdict(StrEnum):
-    """The verdict on a node's rate that its interval and Holm's correction support, given the tolerance.
+    """The verdict on a node's rate that its Holm-corrected test and its interval support, given the tolerance.
 
-    `sound` means shown not to be slower by the tolerance; `disturbed` means other load on the node during most runs.
+    `sound` means that the node is shown not to be slower by the tolerance; `disturbed` means that other load ran on the
+    node during most runs.
     """
 
     slower = "slower"
@@ -51,7 +52,7 @@ class FleetNode(Frozen):
 
 
 class NodeSpread(Frozen):
-    """The spread of a setting's rate, as relative standard deviations; each interval holds by itself."""
+    """The spread of a setting's rate, as relative standard deviations; each interval holds individually."""
 
     setting: str | None = Field(description="the setting's ID; null for all settings together")
     label: str = Field(description="the setting's label")
@@ -110,7 +111,7 @@ class FleetFinding(Section):
 
 
 _MAX_NAMES = 4
-"""Maximum nodes to name in a sentence; the table has all nodes."""
+"""Maximum nodes to name in a sentence; the table lists all nodes."""
 
 
 def _names(nodes: Sequence[FleetNode]) -> str:
@@ -119,7 +120,7 @@ def _names(nodes: Sequence[FleetNode]) -> str:
 
 
 def _fault_text(node: FleetNode) -> str:
-    """Return text such as `gpu3 is 2.0 % slower than the other nodes [-2.4, -1.6]`, with throttled blocks if any."""
+    """Return text such as `gpu3 is 2.0 % slower than the other nodes [-2.4, -1.6]`, adding any throttled blocks."""
     throttled = f"was throttled in {node.throttled} of {count_of(node.blocks, 'block')}"
     if node.verdict is not NodeVerdict.slower or node.ratio is None:
         return f"{node.node} {throttled}"

@@ -1,6 +1,6 @@
 """The plan of `accelsweep fleet`: in each round, every node measures all settings in a separate block.
 
-The node is a property of the block, not of the setting, so a setting has the same ID on all nodes, and settings are
+The node is a property of the block, not of the setting, so a setting keeps the same ID on all nodes, and settings are
 compared within a block as in any other sweep. Blocks from an earlier plan count if they contain all settings.
 """
 
@@ -34,8 +34,8 @@ Healthy machines of one model differ: Lambda's ResNet-50 rates of 39 H100 SXM ma
 class Fleet(PlanPart):
     """The nodes to compare: each measures all settings in `each` blocks.
 
-    `asked` is the argument of `--nodes`. A node is sick if its rate is lower than that of the others by more than the
-    share `tolerance`.
+    `asked` contains the argument of `--nodes`. A node is sick if its rate is lower than that of the others by more than
+    the share `tolerance`.
     """
 
     command: ClassVar[str] = "fleet"
@@ -89,7 +89,7 @@ def plan_blocks(task: DesignInput, fleet: Fleet, existing: Sequence[Block], meas
 
 
 def _settings_of_block(task: DesignInput) -> list[str]:
-    """Return the settings of a block, with repeats of the baseline. Raises InputError if they do not fit into one."""
+    """Return a block's settings, including baseline repeats. Raises InputError if they do not fit into one block."""
     others = [name for name in task.settings if name != task.baseline]
     settings = [task.baseline] * max(1, min(task.options.block.baseline_runs, len(others))) + others
     if any(needs.nodes > 1 for needs in task.needs.values()):

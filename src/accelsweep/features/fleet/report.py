@@ -1,4 +1,4 @@
-"""The fleet's tables: its nodes, worst first, and the spread between and within nodes."""
+"""The fleet's tables: nodes, worst first, and the spread between and within nodes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _row(node: FleetNode) -> tuple[Entry, ...]:
 
 
 def percent_text(ratio: Estimate | None) -> str:
-    """Return a ratio as a change in percent, such as `-2.0 % [-2.4, -1.6]`."""
+    """Format a ratio as a change in percent, such as `-2.0 % [-2.4, -1.6]`."""
     if ratio is None:
         return "-"
     value = 100.0 * (ratio.value - 1.0)

@@ -1,9 +1,10 @@
-"""Statistics of groups of values: one-way random effects, and each group compared with the mean of the others.
+"""Statistics for groups of values: one-way random effects, and each group compared with the mean of the others.
 
-The random effects model is y = m + a + e, with a for the group and e for the value. `between` is the standard deviation
-of a, `within` that of e; both are analysis-of-variance estimates (Searle, "Linear Models", 1971, ch. 9). For unbalanced
-groups the sum of squares between them is unweighted, with the harmonic mean of the group sizes: Thomas and Hultquist,
-"Interval estimation for the unbalanced case of the one-way random effects model" (Annals of Statistics 6, 1978).
+The random effects model is y = m + a + e, where a is the group effect and e the individual error. `between` is the
+standard deviation of a, `within` that of e; both are analysis-of-variance estimates (Searle, "Linear Models", 1971, ch.
+9). For unbalanced groups the sum of squares between them is unweighted, with the harmonic mean of the group sizes:
+Thomas and Hultquist, "Interval estimation for the unbalanced case of the one-way random effects model" (Annals of
+Statistics 6, 1978).
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from accelsweep.analysis.intervals import Family, Interval, critical_t, mean, va
 from accelsweep.analysis.simultaneous_intervals import moderate
 
 MIN_GROUPS = 2
-"""The components are not identifiable with fewer groups of at least two values."""
+"""With fewer groups of at least two values, the components are not identifiable."""
 
 MIN_GROUPS_FOR_INTERVAL = 3
-"""Two groups have a single degree of freedom between them: the interval would extend to hundreds of times the value."""
+"""With two groups there is one degree of freedom between them: the interval would reach hundreds of times the value."""
 
 _NO_SPREAD = 1e-12
 """A standard deviation below this is rounding error, not noise."""
@@ -131,8 +132,8 @@ def _f_quantile(tail: float, first: int, second: int | None = None) -> float:
 class Deviation:
     """The mean of a group minus the mean of the other groups' means; `reason` states why there is no interval.
 
-    `error` is its standard error with `degrees` degrees of freedom. `group_error` is the standard error from only the
-    group's own `count` values.
+    `error` is its standard error with `degrees` degrees of freedom. `group_error` is the standard error based only on
+    the group's own `count` values.
     """
 
     center: float
@@ -143,7 +144,7 @@ class Deviation:
     reason: str | None = None
 
     def interval(self, family: Family) -> Interval:
-        """Return the interval as one of `family`, never narrower than the plain interval from the group's own noise."""
+        """Return the interval as one of `family`, never narrower than the plain interval based on the group's noise."""
         if self.reason is not None:
             return Interval(self.center, None, self.count, self.reason)
         half_width = critical_t(self.degrees, family.confidence, family.size) * self.error
@@ -153,21 +154,21 @@ class Deviation:
     def p_value_below(self, bound: float, confidence: float) -> float:
         """Return the two-sided p-value for a deviation of `bound` or more; 1 if the group's own interval reaches it.
 
-        It is below 1 - confidence exactly if the two-sided interval lies below the bound.
+        It is below 1 - confidence if and only if the two-sided interval is entirely below the bound.
         """
         if self.reason is not None or self.center + critical_t(self.count - 1, confidence) * self.group_error >= bound:
             return 1.0
         return min(1.0, 2.0 * float(special.stdtr(self.degrees, (self.center - bound) / self.error)))
 
     def __neg__(self) -> Deviation:
-        """Return the deviation with the opposite sign."""
+        """Return the deviation with its sign flipped."""
         return replace(self, center=-self.center)
 
 
 def deviations_from_others(groups: Sequence[Sequence[float]]) -> list[Deviation]:
     """Return the deviation of each of two or more groups, each with at least one value.
 
-    A group with a single value, or without any spread, has no interval, but counts among the others.
+    For a group with a single value or no spread, the interval is omitted, but the group counts among the others.
     """
     spreads = [math.sqrt(variance(values)) if len(values) > 1 else 0.0 for values in groups]
     noisy = [index for index, spread in enumerate(spreads) if spread > _NO_SPREAD]
@@ -204,8 +205,8 @@ def deviations_from_others(groups: Sequence[Sequence[float]]) -> list[Deviation]
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for multiple testing; they control the family-wise error rate.
 
-    S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979). It
-    is valid under any dependence, and uniformly more powerful than Bonferroni's correction.
+    S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979). The
+    procedure is valid under any dependence, and uniformly more powerful than Bonferroni's correction.
     """
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     corrected, largest = [1.0] * len(p_values), 0.0

@@ -1,4 +1,4 @@
-"""Grid Engine: blocks are submitted with qsub, found in qstat by job name, and qacct reports how they ended."""
+"""Grid Engine: blocks are submitted with qsub and found in qstat by job name; qacct reports how they ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from accelsweep.schedulers.protocol import Job, JobEnd, JobOffer, Remedy, Resour
 from accelsweep.significant_digits import count_of
 
 ONE_AT_A_TIME = "--one-at-a-time"
-"""An option of our `submit` command: a sweep's jobs run one at a time, because they may share a node."""
+"""An option of our `submit` command that makes a sweep's jobs run one at a time, because they may share a node."""
 
 LOGS = "grid-engine-logs"
 """The folder for job logs, in the working directory."""
@@ -31,7 +31,7 @@ _COMMAND = ("-b", "y", "-shell", "n")
 _MAX_RELEASES = 3
 
 _MAX_REASONS = 20
-"""qstat -j is slow for each job, so reasons are queried only for the first waiting jobs."""
+"""`qstat -j` takes time for every job, so reasons are queried only for the first few waiting jobs."""
 
 _QSTAT_ROW = re.compile(
     r"^ *(?P<number>\d+) +\S+ +\S+ +\S+ +(?P<state>[a-zA-Z]+) +(?P<since>\S+ \S+) +(?:(?P<queue>\S+@\S+) +)?\d+.*\n"
@@ -53,7 +53,7 @@ _OUT_OF_MEMORY = "more memory than its limit"
 
 
 def job_name(sweep: str, home: Path, block: str) -> str:
-    """Return the name of a block's job. It identifies the sweep, folder and block, because qstat lists nothing else."""
+    """Return the name of a block's job. It encodes the sweep, folder and block, because qstat lists nothing else."""
     return f"accelsweep-{re.sub(r'[^A-Za-z0-9_-]', '-', sweep)[:50]}-{_digest(home)}-{block}"
 
 
@@ -95,7 +95,7 @@ def _reason(number: str) -> str:
     """Return why a job is waiting. At many sites the scheduler does not publish the reason (`schedd_job_info`)."""
     try:
         details = ask("qstat", "-j", number)
-    except AccelsweepError:  # it has ended meanwhile
+    except AccelsweepError:  # the job has ended meanwhile
         return "None"
     for pattern in (r"^error reason +\d+: +(.*)", r"^scheduling info: +(.*)"):
         if match := re.search(pattern, details, re.MULTILINE):
@@ -103,7 +103,7 @@ def _reason(number: str) -> str:
     return "no reason given"
 
 
-# How a job ended. Grid Engine kills jobs without logging, so we append a line based on qacct to the job's log.
+# How a job ended. Grid Engine does not log when it kills a job, so we append a line based on qacct to the job's log.
 
 
 def read_qacct(output: str) -> dict[str, str]:
@@ -114,14 +114,14 @@ def read_qacct(output: str) -> dict[str, str]:
 
 
 def succeeded(account: Mapping[str, str]) -> bool:
-    """Return whether a job succeeded, by its fields in qacct."""
+    """Return whether a job succeeded, based on its qacct fields."""
     return all(account.get(field, "").split()[:1] == ["0"] for field in ("failed", "exit_status"))
 
 
 def log_line(account: Mapping[str, str]) -> str | None:
-    """Return a log line about a job that Grid Engine killed, with the exceeded limit or else qacct's fields.
+    """Return a log line about a job that Grid Engine killed, naming the exceeded limit or else qacct's fields.
 
-    None for a job that exited by itself: its own log has more details.
+    None for a job that exited by itself: its own log is more detailed.
     """
 
     def number(field: str) -> float:
@@ -142,7 +142,7 @@ def log_line(account: Mapping[str, str]) -> str | None:
 
 
 def is_out_of_memory(line: str) -> bool:
-    """Return whether this line of a job's log reports that the job was killed for lack of memory."""
+    """Return whether this line of a job's log reports an out-of-memory kill."""
     return line.startswith(_LOG_PREFIX) and _OUT_OF_MEMORY in line
 
 
@@ -168,9 +168,9 @@ class GridEngineScheduler:
         return max(needs.cpus, cores)
 
     def _qsub_options(self, needs: Resources) -> str:
-        """Return the options of qsub, quoted for a shell, with `extra` unchanged.
+        """Return the qsub options, quoted for a shell, with `extra` unchanged.
 
-        Grid Engine counts memory per slot, and time in seconds.
+        Grid Engine counts memory per slot and time in seconds.
         """
         options, slots = self._options(needs), self._slots(needs)
         requests = {
@@ -210,7 +210,7 @@ class GridEngineScheduler:
         return "".join(f"{command} && " for command in prepared(self._options(needs), "JOB_ID"))
 
     def options(self, sweep: str) -> list[str]:
-        """Return no options of Snakemake: the profile has them all."""
+        """Return no Snakemake options: the profile contains them all."""
         del sweep
         return []
 
@@ -254,15 +254,15 @@ class GridEngineScheduler:
         return [replace(job, reason=reasons.get(job.number, job.reason)) for job in jobs]
 
     def own_jobs(self, log: str, home: Path, blocks: Collection[str]) -> list[Job] | None:
-        """Return the jobs of these blocks: those of an earlier driver have ended before Snakemake starts."""
+        """Return these blocks' jobs: an earlier driver's jobs have ended before Snakemake starts."""
         return self.jobs(home, blocks) if "with external jobid" in log else None
 
     def waits(self, job: Job) -> bool:
-        """Return whether a job waits for its turn or for another job."""
+        """Return whether a job is waiting for its turn or for another job."""
         return "qw" in job.state and "E" not in job.state
 
     def remedy(self, job: Job, tried: int) -> Remedy | None:
-        """Clear the error state of a job that no node could start, or delete the job after several attempts.
+        """Clear a job's error state if no node could start it, or delete the job after several attempts.
 
         Grid Engine would leave it in the queue forever.
         """
@@ -278,7 +278,7 @@ class GridEngineScheduler:
         return ("qdel", *numbers)
 
     def keys_for(self, words: str) -> tuple[str, ...]:
-        """Return no keys, because qsub does not report which option its message is about."""
+        """Return no keys, because qsub does not report which option a message is about."""
         del words
         return ()
 
@@ -315,13 +315,13 @@ class GridEngineScheduler:
         return JobEnd(number=number[1], state="failed", log=log_path(number[1], home)) if number else None
 
     def own_messages(self, lines: Sequence[str]) -> list[str]:
-        """Return the information on a job's end from the lines that we append to its log."""
+        """Parse how a job ended from the lines that we append to its log."""
         return [line.removeprefix(_LOG_PREFIX) for line in lines if line.startswith(_LOG_PREFIX)]
 
 
 @dataclass(frozen=True)
 class GridEngineJob:
-    """The job in which this process runs, with the interface `schedulers.select.ThisJob`."""
+    """The job that this process runs in, with the interface `schedulers.select.ThisJob`."""
 
     number: str
     restarts: int
@@ -330,9 +330,9 @@ class GridEngineJob:
 
     @classmethod
     def found(cls) -> GridEngineJob | None:
-        """Return the job in which this process runs; None outside a job."""
+        """Return the job that this process runs in; None outside a job."""
         number = os.environ.get("JOB_ID")
-        if number is None or "SGE_TASK_ID" not in os.environ:  # JOB_ID alone is a common name
+        if number is None or "SGE_TASK_ID" not in os.environ:  # JOB_ID alone is too common a name
             return None
         restarts = os.environ.get("RESTARTED", "0")
         return cls(number, int(restarts) if restarts.isdigit() else 0, os.environ.get("SGE_STDOUT_PATH"))

@@ -1,7 +1,7 @@
 """The keys `site.grid_engine`, and the draft of a site file that `accelsweep init --from-grid-engine` writes.
 
 qhost lists the nodes with their queues; qconf describes queues, parallel environments and resources. GPUs are resources
-with site-specific names, so the draft guesses the names and notes this.
+with site-specific names, so the draft guesses the names and says so.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _RESERVED = {
     "-cwd": "the folder that all paths of a block are relative to",
     "-wd": "the folder that all paths of a block are relative to",
 }
-"""The qsub options that we set, with what they determine."""
+"""The qsub options that we set, each with what it determines."""
 
 
 class GridEngine(JobOptions):
     """How blocks are submitted as Grid Engine jobs at a site.
 
-    `queue` takes all blocks, or only those with GPUs if `cpu_queue` takes the others. `parallel_environment` grants
-    slots on one node. `memory_resource` is requested with `mem_mb` divided by the slots. `gpu_resource` counts a job's
-    GPUs, and `gpu_model_resource` names their type.
+    `queue` receives all blocks, or only those with GPUs if `cpu_queue` receives the others. `parallel_environment`
+    allocates slots on one node. `memory_resource` is requested with `mem_mb` divided by the slots. `gpu_resource`
+    counts a job's GPUs, and `gpu_model_resource` names their type.
     """
 
     queue: str | None = None
@@ -61,9 +61,9 @@ class GridEngine(JobOptions):
 
 
 def check_options(options: GridEngine, file_of: Callable[[str], str]) -> None:
-    """Raise InputError for options in `extra` that we set ourselves, because qsub would use the last of two.
+    """Raise InputError for options in `extra` that we set ourselves, because qsub uses the last of duplicates.
 
-    `file_of` returns the file of a key.
+    `file_of` returns the file that defines a key.
     """
     try:
         reserved = [word for word in shlex.split(options.extra or "") if word in _RESERVED]
@@ -76,7 +76,7 @@ def check_options(options: GridEngine, file_of: Callable[[str], str]) -> None:
 
 
 def parse_size(text: str) -> float:
-    """Return the number in `12`, `12.5s`, `250M` or `2.100GB`, in seconds or bytes; 0 without a number."""
+    """Parse `12`, `12.5s`, `250M` or `2.100GB` into seconds or bytes; 0 if there is no number."""
     match = re.match(r"([0-9.]+) *([KMGT]?)", text)
     return float(match[1]) * 2.0 ** (10 * " KMGT".index(match[2] or " ")) if match else 0.0
 
@@ -85,7 +85,7 @@ class _Node(NamedTuple):
     name: str
     memory_bytes: int
     slots: tuple[tuple[str, int], ...]
-    """(name, slots) of each queue that takes batch jobs on this node."""
+    """(name, slots) of each queue that accepts batch jobs on this node."""
     gpus: int
     gpu_model: str | None
 
@@ -93,11 +93,11 @@ class _Node(NamedTuple):
 class _Queue(NamedTuple):
     minutes: int | None
     environment: str | None
-    """The parallel environment that grants slots on one node."""
+    """The parallel environment that allocates slots on one node."""
 
 
 def draft(name: str) -> str:
-    """Return a site file for this login node's cluster. Raises AccelsweepError if Grid Engine does not answer."""
+    """Draft a site file for this login node's cluster. Raises AccelsweepError if Grid Engine does not answer."""
     gpu_resource, gpu_model_resource = _gpu_resources()
     nodes = list(_nodes(gpu_resource, gpu_model_resource))
     if not nodes:
@@ -117,7 +117,7 @@ def draft(name: str) -> str:
 
 
 def _kind(nodes: Sequence[_Node], queues: Mapping[str, _Queue]) -> DraftedKind:
-    """Return identical nodes as a kind, in the queue with the longest time limit."""
+    """Return a group of identical nodes as a node kind, in the queue with the longest time limit."""
     _, slots, gpus, gpu_model = nodes[0][1:]
     _, cores, name = max((queues[name].minutes or math.inf, number, name) for name, number in slots)
     queue = queues[name]
@@ -140,7 +140,7 @@ def _kind(nodes: Sequence[_Node], queues: Mapping[str, _Queue]) -> DraftedKind:
 
 
 def _gpu_resources() -> tuple[str | None, str | None]:
-    """Return the resources with names that look like a GPU count and a GPU type; None for a missing one."""
+    """Return the resources whose names look like a GPU count and a GPU type; None for each that is missing."""
     lines = ask("qconf", "-sc").splitlines()
     rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
     counters = [row[0] for row in rows if row[2] in ("INT", "DOUBLE") and row[5] in ("YES", "JOB")]
@@ -153,7 +153,7 @@ def _gpu_resources() -> tuple[str | None, str | None]:
 
 
 def _nodes(gpu_resource: str | None, gpu_model_resource: str | None) -> Iterator[_Node]:
-    """Yield the nodes that have a queue for batch jobs."""
+    """Yield the nodes with at least one queue for batch jobs."""
     try:
         listing = ET.fromstring(ask("qhost", "-q", "-xml"))  # noqa: S314 - the cluster's own output  # nosec B314
     except ET.ParseError as error:
@@ -179,7 +179,7 @@ def _nodes(gpu_resource: str | None, gpu_model_resource: str | None) -> Iterator
 
 
 def _queue(name: str) -> _Queue:
-    # Values for single nodes follow the default in brackets: 48:00:00,[g1=24:00:00]
+    # Per-node values follow the default, in brackets: 48:00:00,[g1=24:00:00]
     values = {key: value.partition(",[")[0].strip() for key, value in _qconf("-sq", name).items()}
     environments = re.split(r"[ ,]+", values.get("pe_list", "NONE"))
     on_one_node = (
@@ -195,6 +195,6 @@ def _queue(name: str) -> _Queue:
 
 
 def _qconf(*arguments: str) -> dict[str, str]:
-    """Return the attributes that qconf prints. Long lines are continued after a backslash."""
+    """Return the attributes that qconf prints. A backslash continues a long line."""
     lines = re.sub(r"\\\n\s*", "", ask("qconf", *arguments)).splitlines()
     return {words[0]: words[1].strip() for line in lines if len(words := line.split(None, 1)) == 2}

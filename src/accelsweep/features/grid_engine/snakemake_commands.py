@@ -1,4 +1,4 @@
-"""The commands with which Snakemake's cluster-generic executor submits a block's job and queries its status."""
+"""Commands that Snakemake's cluster-generic executor calls to submit a block's job and query its status."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from accelsweep.schedulers.protocol import ask
 from accelsweep.signals import exit_code_of, parser_for
 
 _LOG_SECONDS = 10.0
-"""A log appears here within this time. A job without a log was deleted in the queue."""
+"""A log becomes visible on this machine within this time. A job without a log was deleted while queued."""
 
 _QACCT_SECONDS = 60.0
-"""A job appears in qacct within this time of its end."""
+"""A job appears in qacct within this time of ending."""
 
 
 def status(number: str, home: Path) -> str:
     """Return `running`, `success` or `failed` for a job submitted from `home`.
 
-    It never fails, because Snakemake would stop. If an ended job is missing from qacct, the status is `success`, and
-    Snakemake checks for the job's files.
+    It never fails, because a failure would stop Snakemake. If an ended job is missing from qacct, the status is
+    `success`, and Snakemake checks for the job's files.
     """
     try:
         ask("qstat", "-j", number)
@@ -50,7 +50,7 @@ def status(number: str, home: Path) -> str:
     try:
         state = _final_status(number, log, marker)
     except OSError:
-        return "running"  # a full disk, for example: there may be room at the next query
+        return "running"  # for example, a full disk: there may be room at the next query
     if state != "running":
         with contextlib.suppress(OSError):
             marker.unlink(missing_ok=True)
@@ -86,7 +86,7 @@ def submit(sweep: str, block: str, job: Sequence[str]) -> int:
     if ONE_AT_A_TIME in options:
         options = [option for option in options if option != ONE_AT_A_TIME]
         options += ["-hold_jid", f"{name.removesuffix(block)}*"]
-    # -w e rejects what no node could ever run; with -r n Snakemake, not Grid Engine, resubmits a lost job
+    # `-w e` rejects jobs that no node could ever run; `-r n` leaves resubmitting a lost job to Snakemake
     fixed = ("-terse", "-cwd", "-V", "-S", "/bin/bash", "-j", "y", "-w", "e", "-r", "n")
     command = ("qsub", *fixed, "-o", f"{home}/{LOGS}/$JOB_ID.log", "-N", name, *options, script)
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=for_jobs(os.environ))

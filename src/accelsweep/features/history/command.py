@@ -44,7 +44,7 @@ _ARCHIVE_SUFFIX = ".zip"
 
 
 def commit_dates(home: Path, commits: Iterable[str]) -> dict[str, str]:
-    """Return the committer date (UTC, ISO 8601) of each commit known here; empty without git or a repository."""
+    """Return the committer date (UTC, ISO 8601) of each locally known commit; empty without git or a repository."""
     dates = {}
     for commit in sorted(set(commits)):
         try:
@@ -60,7 +60,7 @@ def commit_dates(home: Path, commits: Iterable[str]) -> dict[str, str]:
 def read_parts(home: Path, names: Sequence[str]) -> list[Part]:
     """Return the sweeps with these names, without duplicates; a name is a sweep, an archive, or a folder of archives.
 
-    Archives are checked, not imported. Raises InputError for unknown names and for an unusable archive.
+    Archives are checked, not imported. Raises InputError if a name is unknown or an archive is unusable.
     """
     known = known_sweeps(home)
     sources = dict.fromkeys(source for name in names for source in _sources(home, name, known))
@@ -88,7 +88,7 @@ def _sources(home: Path, name: str, known: Sequence[str]) -> list[Path | str]:
 
 
 def _archived_part(path: Path) -> Part:
-    """Return the sweep of an archive, named after its file."""
+    """Return an archive's sweep, named after the archive file."""
     with temporary_folder("opened") as temporary, checked(path) as archive:
         documents = [file for file in archive.contents.files if file.startswith("sweep/") and file.endswith(".json")]
         folder = SweepFolder(temporary, archive.contents.name)
@@ -105,7 +105,7 @@ def _part(name: str, folder: SweepFolder) -> Part:
 
 
 def show_history(home: Path, names: Sequence[str], *, as_json: bool = False) -> None:
-    """Write the page of these sweeps' history and print a summary. Raises InputError before anything is written."""
+    """Write the history page of these sweeps and print a summary. Raises InputError before anything is written."""
     from accelsweep.features.history.lines import commits_in, history_of
     from accelsweep.features.history.page import history_folder, write_history
 

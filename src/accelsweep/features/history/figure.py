@@ -1,4 +1,4 @@
-"""The figure of a line: points with intervals, levels, and vertical rules at changes."""
+"""The figure for a series: points with intervals, levels, and vertical rules at changes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ COLUMNS = (
 HEIGHT = 240
 
 _LEFT_LABELS_FROM = 0.6
-"""From this share of the points on, labels are placed left of their rule, because they would leave the picture."""
+"""From this share of the points on, labels go left of their rule, because they would not fit on its right."""
 
 _LABEL_ROWS = 3
-"""The number of rows over which labels are staggered, because neighbours would overlap on a phone."""
+"""The number of rows that labels are staggered over, because neighbours would overlap on a phone."""
 
 _LABEL_HEIGHT = 15
 
@@ -42,18 +42,18 @@ _MAX_AXIS_REACH = 2.0
 
 @dataclass(frozen=True)
 class LineFigure(Figure):
-    """A figure with the title of its line."""
+    """A figure titled after its series."""
 
     title: str = ""
 
     @property
     def caption(self) -> Caption:
-        """The line's title; the page explains once how to read all figures."""
+        """The series' title. How to read the figures is explained once, on the page."""
         return Caption(self.title, "")
 
 
 def line_figure(name: str, title: str, line: HistoryLine) -> LineFigure:
-    """Return the figure of a line."""
+    """Return a series' figure."""
     rows = _rows(line)
     domain = _domain(line.points)
     rows = [{**row, "from": _within(row["low"], domain), "to": _within(row["high"], domain)} for row in rows]
@@ -69,7 +69,7 @@ def line_figure(name: str, title: str, line: HistoryLine) -> LineFigure:
 
 
 def describe_change(line: HistoryLine, change: RateChange) -> str:
-    """Return `3.0 % slower at 1a2b3c4`, with the packages that changed there."""
+    """Return `3.0 % slower at 1a2b3c4`, adding the packages that changed there."""
     software = f", where {' and '.join(change.software)} changed too" if change.software else ""
     return f"{describe_amount(change)} at {line.points[change.at].name}{software}"
 
@@ -121,7 +121,7 @@ def _levels(line: HistoryLine) -> list[float | None]:
 
 
 def _domain(points: Sequence[LinePoint]) -> tuple[float, float]:
-    """Return the ends of the axis, which covers all points with their intervals; very wide intervals are clipped."""
+    """Return the ends of an axis that covers all points and their intervals; very wide intervals are clipped."""
     rates = [point.rate.value for point in points]
     low, high = min(rates), max(rates)
     room = _MAX_AXIS_REACH * max(high - low, 0.01 * high)
@@ -165,7 +165,7 @@ def _draw(palette: Palette, rows: Sequence[dict[str, Any]], domain: tuple[float,
 
 
 def _changes(base: alt.Chart, palette: Palette, rows: Sequence[dict[str, Any]]) -> list[alt.Chart]:
-    """Return a rule at each change, with the amount above it."""
+    """Return a rule at each change, with the amount shown above it."""
     layers = []
     for side, colour in (("better", palette.faster), ("worse", palette.slower)):
         if has_values(rows, side):
@@ -176,7 +176,7 @@ def _changes(base: alt.Chart, palette: Palette, rows: Sequence[dict[str, Any]]) 
 
 
 def _software(base: alt.Chart, palette: Palette, rows: Sequence[dict[str, Any]]) -> list[alt.Chart]:
-    """Return a thin rule at each package change, with the versions below it."""
+    """Return a thin rule at each package change, with the versions shown below it."""
     if not has_values(rows, "software"):
         return []
     here = base.transform_filter("isValid(datum.software)").encode(x=alt.X("before:Q"))

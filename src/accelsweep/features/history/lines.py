@@ -1,4 +1,4 @@
-"""Builds a history: a line of points for each setting and machine, and the changes in its level.
+"""Builds a history: a series for each setting and machine, with its level shifts.
 
 A regression tree proposes changes, and a simultaneous confidence interval for each step decides whether they are
 significant.
@@ -40,7 +40,7 @@ _MEDIAN_DIFFERENCE = math.sqrt(2.0) * float(special.ndtri(0.75))
 
 @dataclass(frozen=True)
 class Level:
-    """A point's log rate, and the squared standard error from its repeats; None for a single repeat."""
+    """A point's log rate, and its squared standard error over repeats, or None for a single repeat."""
 
     value: float
     squared_error: float | None
@@ -60,13 +60,13 @@ class LevelStep:
 
     @property
     def strength(self) -> float:
-        """The step's size in half-widths of its interval; 0 without an interval."""
+        """The step's size in half-widths of its interval; 0 if there is no interval."""
         half = self.interval.half_width
         return abs(self.interval.center) / half if half else 0.0
 
 
 def level_steps(points: Sequence[Level], family: Family) -> tuple[LevelStep, ...]:
-    """Return the significant steps of a series, in order. `family` is the number of possible steps in all series."""
+    """Return a series' significant steps, in order. `family` is the number of possible steps in all series."""
     if len(points) < MIN_POINTS:
         return ()
     known = [point.squared_error for point in points if point.squared_error is not None]
@@ -84,7 +84,7 @@ def level_steps(points: Sequence[Level], family: Family) -> tuple[LevelStep, ...
 
 
 def _proposed_places(values: Sequence[float], squared_error: float) -> list[int]:
-    """Return the indices of the points before which the pruned tree has a change."""
+    """Return the indices of the points before which the pruned tree splits."""
     from sklearn.tree import DecisionTreeRegressor  # slow to import, and unnecessary for short series
 
     noise = math.sqrt(max(_neighbour_variance(values), squared_error, _ROUNDING**2))
@@ -106,8 +106,8 @@ def _step(
 ) -> LevelStep:
     """Return a proposed step with its interval.
 
-    The noise is the scatter of points around their levels, pooled over the series. Because the levels are fitted, the
-    noise is at least that between neighbours, and at least that of the repeats within points.
+    The noise is the scatter of points around their levels, pooled over the series. Because the levels are fitted, this
+    noise is bounded below by the noise between neighbours and by the noise of the repeats within points.
     """
     ends = [0, *places, len(values)]
     parts = [values[a:b] for a, b in pairwise(ends)]
@@ -127,7 +127,7 @@ def _step(
 
 
 class LineKey(NamedTuple):
-    """What all points of a line have in common: the setting without its version, and the machine."""
+    """What all points of a series share: the setting without its version, and the machine."""
 
     setting: str
     hardware: HardwareKind
@@ -137,7 +137,7 @@ class LineKey(NamedTuple):
 
 @dataclass(frozen=True)
 class PlacedPoint:
-    """A point with its line and level. `began` and `number` order points that share a sweep."""
+    """A point with its series and level. `began` and `number` order points that belong to the same sweep."""
 
     key: LineKey
     axes: Mapping[str, Any]
@@ -157,7 +157,7 @@ class _Origin(NamedTuple):
 
 
 def points_of(part: Part, seen: set[str], committed: Mapping[str, str], confidence: float) -> Iterator[PlacedPoint]:
-    """Yield the points of a sweep, skipping records in `seen`, to which the sweep's records are added."""
+    """Yield a sweep's points, skipping records in `seen` and adding the sweep's records to it."""
     node_of = {block.name: block.resources.node for block in part.manifest.blocks}
     new = (row for row in sorted_runs(part.runs) if row.record_sha256 not in seen)
     rows = [_on_node(row, node) if (node := node_of.get(row.block or "")) else row for row in new]
@@ -206,7 +206,7 @@ def _point_name(origin: _Origin, measured: str) -> str:
 
 
 def _on_node(run: RunRow, node: str) -> RunRow:
-    """Return a fleet's run with its node as the machine. The driver counts as software, so lines show its changes."""
+    """Return a fleet's run with its node as the machine. The driver counts as software, so that driver changes show."""
     facts = {fact: value for fact, value in run.hardware.facts if fact != "driver"}
     driver = {"driver": run.hardware.driver} if run.hardware.driver else {}
     return replace(
@@ -233,7 +233,7 @@ def _origin(run: RunRow) -> _Origin:
 
 
 def history_of(parts: Sequence[Part], committed: Mapping[str, str]) -> History:
-    """Return the history of several sweeps, with the last sweep's confidence.
+    """Return the history of several sweeps, using the last sweep's confidence.
 
     `committed` maps known commits to their dates. Raises InputError if no run has a rate, or no setting has two points.
     """
@@ -315,7 +315,7 @@ def _change(step: LevelStep, counted: Sequence[int], points: Sequence[PlacedPoin
 
 
 def _why_no_line(lines: Mapping[LineKey, Sequence[PlacedPoint]], names: Mapping[HardwareKind, str]) -> str:
-    """Return why every setting has a single point: only one sweep, different settings, or different machines."""
+    """Explain why every setting has only one point: a single sweep, different settings, or different machines."""
     machines = {(key.hardware, key.machine) for key in lines}
     settings = {key.setting for key in lines}
     message = f"{count_of(len(settings), 'setting')} with one point each, so there is no history"

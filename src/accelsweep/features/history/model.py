@@ -1,4 +1,4 @@
-"""A history: the rate of each setting on each machine over commits or dates, and where its level changed."""
+"""A history: each setting's rate on each machine over commits or dates, and where its level shifted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from accelsweep.records.estimates import Estimate, Verdict
 
 
 class Order(StrEnum):
-    """What the points of all lines are ordered by."""
+    """What the points of every series are ordered by."""
 
     commit_date = "commit date"
     measurement_date = "date of measurement"
@@ -39,7 +39,7 @@ class LinePoint(Frozen):
 
 
 class RateChange(Frozen):
-    """A significant change of a line's level."""
+    """A significant level shift in a series."""
 
     at: int = Field(description="the number, from 0, of the first point after the change")
     ratio: Estimate = Field(description="the level after the change divided by the one before")
@@ -62,13 +62,13 @@ class HistoryLine(Frozen):
 
     @property
     def software_changes(self) -> dict[int, tuple[str, ...]]:
-        """The changed packages by the number of the first point with the new version."""
+        """The changed packages, keyed by the index of the first point with the new version."""
         changes = {at: software_between(self.points[at - 1], self.points[at]) for at in range(1, len(self.points))}
         return {at: packages for at, packages in changes.items() if packages}
 
 
 class History(Frozen):
-    """The lines of several sweeps."""
+    """The series of several sweeps."""
 
     sources: tuple[str, ...] = Field(description="the sweeps or archives")
     order: Order = Field(description="what points are ordered by: `commit date` or `date of measurement`")

@@ -1,4 +1,4 @@
-"""Published results from others, imported with their source: `accelsweep import FILE --from SOURCE`."""
+"""Results published by others, imported with their source: `accelsweep import FILE --from SOURCE`."""
 
 from accelsweep.registry import Feature, Section, Tables
 

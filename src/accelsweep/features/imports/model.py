@@ -20,8 +20,8 @@ class ExternalRow(Frozen):
     """One published result: `value` in `unit` of `model` on `devices` devices. Fields missing from the source are None.
 
     `device` is the source's name for the device, `board` the key of its datasheet, if known. `precision` is as stated
-    by the source, `batch_size` per device, `image_size` in pixels. `conditions` has other facts, such as the torch
-    version.
+    by the source, `batch_size` is per device, `image_size` is in pixels. `conditions` contains other facts, such as the
+    torch version.
     """
 
     model: NonEmpty
@@ -50,7 +50,7 @@ class ExternalRow(Frozen):
 
 
 class ExternalResults(Document):
-    """All rows of an imported file, with its publisher, name and SHA-256."""
+    """All rows of an imported file, with the file's publisher, name and SHA-256."""
 
     kind: ClassVar[str] = "external"
 
@@ -61,7 +61,7 @@ class ExternalResults(Document):
 
 
 class SourcedRow(Frozen):
-    """A row with the `source` and the name of the `file` it came from."""
+    """A row with its `source` and the name of the `file` that it came from."""
 
     source: NonEmpty
     file: NonEmpty
@@ -69,7 +69,7 @@ class SourcedRow(Frozen):
 
 
 class RowQuery(Frozen):
-    """Selects the one row of `external/ROWS.json` that has all of these values."""
+    """Selects the one row in `external/ROWS.json` that matches all of these values."""
 
     rows: NonEmpty
     model: NonEmpty
@@ -82,11 +82,11 @@ class RowQuery(Frozen):
 
     @property
     def wanted(self) -> dict[str, str | int]:
-        """The values that the row must have, by field."""
+        """The values that the row must match, keyed by field."""
         return self.model_dump(exclude={"rows"}, exclude_none=True)
 
 
 class ImportedRows(Section):
-    """The published rows in a report of several merged sweeps."""
+    """The published rows in a report on several merged sweeps."""
 
     rows: tuple[SourcedRow, ...]

@@ -21,11 +21,11 @@ from accelsweep.metrics import MLPERF_LOG_MARK
 from accelsweep.plain_json import parse_json
 
 MAX_FILE_BYTES = 32 * 2**20
-"""Far larger than any file in the known formats."""
+"""Size limit, far larger than any file in the known formats."""
 
 
 def read_text(path: Path) -> str:
-    """Return the text of the file. Raises InputError if it is not UTF-8, and whatever `read_regular` raises."""
+    """Return the text of the file. Raises InputError if it is not UTF-8, plus any error of `read_regular`."""
     try:
         return read_regular(path, MAX_FILE_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -33,7 +33,7 @@ def read_text(path: Path) -> str:
 
 
 def read_csv(path: Path, required: Collection[str]) -> list[dict[str, str]]:
-    """Return the rows of a CSV file with these columns. Raises InputError with the line number of a malformed row."""
+    """Return the rows of a CSV file with these columns. A malformed row raises InputError with its line number."""
     reader = csv.reader(io.StringIO(read_text(path)), strict=True)
     try:
         lines = list(reader)
@@ -51,7 +51,7 @@ def read_csv(path: Path, required: Collection[str]) -> list[dict[str, str]]:
 
 
 def parse_rate(text: str, where: str) -> float | None:
-    """Return the number; None for an empty text or 0, both of which mean "not measured" in these files."""
+    """Parse a number; None for an empty string or 0, both of which mean "not measured" in these files."""
     if not text.strip():
         return None
     try:
@@ -64,7 +64,7 @@ def parse_rate(text: str, where: str) -> float | None:
 
 
 def parse_count(text: str, where: str) -> int | None:
-    """Return the integer, which may be written as `256.0`; None for an empty text or 0."""
+    """Parse an integer, which may be written as `256.0`; None for an empty string or 0."""
     value = parse_rate(text, where)
     if value is not None and value != int(value):
         raise InputError(f"{where}: {text!r} is not an integer")
@@ -72,7 +72,7 @@ def parse_count(text: str, where: str) -> int | None:
 
 
 def board_of(device: str) -> str | None:
-    """Return the datasheet key of a device, given the source's name for it; None if ambiguous or unknown."""
+    """Return the datasheet key for the source's device name; None if the name is ambiguous or unknown."""
     for name in (device, f"GeForce {device}"):
         if (sheet := datasheet_of(name)) is not None:
             return sheet.key
@@ -88,7 +88,7 @@ _TIMM_NAME = re.compile(
 )
 
 _TIMM_DEVICES = {"pro6000maxq": "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition"}
-"""Devices that cannot be matched to a datasheet by their name in timm's file names."""
+"""Devices whose name in timm's file names cannot be matched to a datasheet."""
 
 
 def timm_rows(path: Path, device: str | None) -> list[ExternalRow]:
@@ -150,7 +150,7 @@ _LAMBDA_SYSTEM = re.compile(
 )
 
 _LAMBDA_PREFIX = re.compile(r"^(?:(?:LambdaCloud|1CC|Dell\w*|SMC|RAIDZ1) )?(?:\d+ ?x ?)?")
-"""Vendor and number of GPUs before the GPU in a system's name."""
+"""Vendor and GPU count that precede the GPU in a system name."""
 
 _LAMBDA_BOARDS = {
     "H100 80GB SXM5": "h100-sxm",
@@ -162,11 +162,11 @@ _LAMBDA_BOARDS = {
     "RTX 6000 Ada": "rtx-6000-ada",
     "A100 40GB PCIe": "a100-40-pcie",
 }
-"""Lambda's names for boards that have a different name in the driver."""
+"""Lambda's names for boards that the driver names differently."""
 
 
 def lambda_rows(path: Path, device: str | None) -> list[ExternalRow]:
-    """Return the rows of one of Lambda's tables; `device` replaces the names of the devices in it."""
+    """Return the rows of one of Lambda's tables; `device` replaces the device names in it."""
     precision = re.fullmatch(r".*(fp16|fp32)\.csv", path.name)
     if precision is None:
         raise InputError(f"{path.name} does not end in fp16.csv or fp32.csv, which states the precision: keep its name")
@@ -193,7 +193,7 @@ def lambda_rows(path: Path, device: str | None) -> list[ExternalRow]:
 
 
 def _lambda_hardware(row: dict[str, str], where: str) -> tuple[str, int | None, str]:
-    """Return the GPU, the number of GPUs and Lambda's name of the system."""
+    """Return the GPU, the number of GPUs and Lambda's name for the system."""
     if "name_gpu" in row:
         system = row["name_gpu"]
         return _LAMBDA_PREFIX.sub("", system), parse_count(row.get("num_gpu", ""), where), system
@@ -204,10 +204,11 @@ def _lambda_hardware(row: dict[str, str], where: str) -> tuple[str, int | None, 
     return " ".join(part for part in match.group("gpu", "size", "form") if part), int(match["devices"]), system
 
 
-# MLPerf Training: the time to target of one run, from its log (`result_0.txt`): lines `:::MLLOG {...}` in other output.
+# MLPerf Training: the time to target of one run, from its log (`result_0.txt`): `:::MLLOG {...}` lines among other
+# output.
 
 _MAX_TIME_MS = 1e15
-"""Milliseconds since 1970: thirty thousand years."""
+"""Milliseconds since 1970: about thirty thousand years."""
 
 
 def mlperf_rows(path: Path, device: str | None) -> list[ExternalRow]:
@@ -238,7 +239,7 @@ def mlperf_rows(path: Path, device: str | None) -> list[ExternalRow]:
     if not values["submission_benchmark"]:
         raise InputError(f"{path}: submission_benchmark has no value, so the row has no model")
     platform = str(values["submission_platform"] or "")
-    # `1xMI325X` is a device and its count; any other platform names a system of unknown size.
+    # `1xMI325X` is a device and its count; any other platform name denotes a system of unknown size.
     counted = re.fullmatch(r"(\d{1,6}) ?x ?(.+)", platform)
     name = device or (counted[2] if counted else platform)
     if not name:
@@ -266,7 +267,7 @@ def mlperf_rows(path: Path, device: str | None) -> list[ExternalRow]:
 
 
 def milabench_rows(path: Path, device: str | None) -> list[ExternalRow]:
-    """Return a row for each benchmark with a rate: the mean of its readings, on all of its devices together."""
+    """Return a row for each benchmark with a rate: the mean of its readings, over all of its devices together."""
     if not device:
         raise InputError("a milabench summary does not state its devices; name them with --device")
     try:
@@ -307,7 +308,7 @@ READERS: Mapping[str, Callable[[Path, str | None], list[ExternalRow]]] = {
     "mlperf": mlperf_rows,
     "milabench": milabench_rows,
 }
-"""The readers by source, as users name it."""
+"""The readers, keyed by source as users name it."""
 
 FOLDER = "external"
 
@@ -318,7 +319,7 @@ def external_file(home: Path, name: str) -> Path:
 
 
 def read_published(path: Path, source: str, device: str | None) -> ExternalResults:
-    """Return the rows of a file published by `source`. Raises InputError for a damaged file or another format.
+    """Return the rows of a file published by `source`. Raises InputError if the file is damaged or in another format.
 
     `device` names the device if the file does not, or replaces its name.
     """
@@ -347,5 +348,5 @@ def read_external(home: Path, name: str) -> ExternalResults:
 
 
 def read_all_external(home: Path) -> tuple[ExternalResults, ...]:
-    """Return all imported results, by file name. Raises DamagedFile, which names the file."""
+    """Return all imported results, keyed by file name. Raises DamagedFile, which names the file."""
     return tuple(ExternalResults.read(path) for path in sorted((home / FOLDER).glob("*.json")))

@@ -1,4 +1,4 @@
-"""`accelsweep import`, and the table of imported rows of the same models in reports of several merged sweeps."""
+"""`accelsweep import`, and the table of imported rows of the same models in reports on several merged sweeps."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from accelsweep.significant_digits import count_of
 def import_rows(home: Path, path: Path, source: str, device: str | None, name: str | None) -> ExternalResults:
     """Write the rows of a file published by `source` to `external/NAME.json` in `home`, and return them.
 
-    `name` defaults to source and file. Raises InputError, before anything is written, for a damaged file, another
-    format, and if other rows have this name.
+    `name` defaults to source and file. Raises InputError, before anything is written, if the file is damaged or in
+    another format, or if different rows are already stored under this name.
     """
     results = read_published(path, source, device)
     plain_stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("-.")
@@ -41,7 +41,7 @@ def import_rows(home: Path, path: Path, source: str, device: str | None, name: s
 
 
 EXTERNAL_TASKS = {"train_throughput": "training", "time_to_accuracy": "training", "inference": "inference"}
-"""The external rows' task for each of our tasks."""
+"""Our task -> the corresponding task in external rows."""
 
 
 def matching_rows(runs: Iterable[RunRow], imported: Sequence[ExternalResults]) -> tuple[SourcedRow, ...]:
@@ -65,7 +65,7 @@ def _plain(name: str) -> str:
 
 
 def build_section(analysis: Analysis) -> ImportedRows | None:
-    """Return the matching imported rows of several merged sweeps; None for a single sweep or if no rows match."""
+    """Return the imported rows that match several merged sweeps; None for a single sweep or if no rows match."""
     if analysis.folder is not None or analysis.home is None:
         return None
     rows = matching_rows(analysis.rows, read_all_external(analysis.home))

@@ -2,8 +2,8 @@
 
 A kernel is any class with `flops`, `traffic` and `on`; `model._target_` names it, and the other keys are its arguments.
 Operands are random, because kernels run too fast on zeros. `Matmul` is the product used for the utilisation ceiling
-(`measure.flops.matmul_ceiling`). Operations and bytes are counted for the algorithm: each value is read and written
-once, regardless of caches.
+(`measure.flops.matmul_ceiling`). Operations and bytes are those of the algorithm: each value is read or written once,
+regardless of caches.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Matmul:
 
 
 class Operation(NamedTuple):
-    """An element-wise operation from `operands` vectors to one vector; it counts as one operation per element."""
+    """An element-wise operation from `operands` vectors to one vector, counted as one operation per element."""
 
     call: Callable[..., Any]
     operands: int
@@ -67,7 +67,7 @@ class Operation(NamedTuple):
 OPERATIONS = {
     "add": Operation(torch.add, 2),
     "multiply": Operation(torch.mul, 2),
-    "relu": Operation(partial(torch.clamp_min, min=0), 1),  # torch.relu takes no `out`
+    "relu": Operation(partial(torch.clamp_min, min=0), 1),  # `torch.relu` accepts no `out`
     "sigmoid": Operation(torch.sigmoid, 1),
     "tanh": Operation(torch.tanh, 1),
     "exp": Operation(torch.exp, 1),
@@ -78,7 +78,7 @@ class Elementwise:
     """An element-wise `operation` over vectors of `size` elements."""
 
     def __init__(self, size: int = 1_000_000, operation: str = "relu") -> None:
-        """`operation` is one of `OPERATIONS`. Raises InputError for others."""
+        """`operation` must be one of `OPERATIONS`. Raises InputError otherwise."""
         if operation not in OPERATIONS:
             names = ", ".join(OPERATIONS)
             raise InputError(f"model.operation={operation}: must be one of {names}{nearest(operation, OPERATIONS)}")
@@ -112,7 +112,7 @@ class Copy:
 
 
 def build_kernel(config: SettingConfig) -> Kernel:
-    """Return the kernel that `config.model` names. Raises InputError if it is not a kernel."""
+    """Return the kernel named by `config.model`. Raises InputError if it is not a kernel."""
     kernel = instantiate({"_convert_": "all", **config.model})
     if not isinstance(kernel, Kernel):
         raise InputError(

@@ -1,7 +1,7 @@
-"""The gains of a ladder: each rung adds one optimisation, and is compared with the previous and the first rung.
+"""Computes a ladder's gains: each rung adds one optimisation and is compared with the previous and the first rung.
 
 The rungs are the values of one axis (`report.ladder`), in the order of the grid. A rung without a rate (because it
-failed or missed its target) remains as a row with a reason; the next rung is compared with the last one that has a
+failed or missed its target) remains as a row with a reason; the next rung is compared with the last rung that yielded a
 rate.
 """
 
@@ -34,7 +34,7 @@ def build_section(analysis: Analysis) -> Ladder | None:
     """Return the rungs of the sweep's ladders; None if there are no ladders.
 
     Settings that differ in another axis, or ran on different kinds of hardware, are on different ladders. The intervals
-    of all gains hold simultaneously: every rung that the plan supports counts, measured or not.
+    of all gains hold simultaneously: every rung that the plan supports counts towards the family, measured or not.
     """
     axis = LadderOptions.model_validate(analysis.manifest.options.report).ladder
     if axis is None:
@@ -69,7 +69,7 @@ def build_section(analysis: Analysis) -> Ladder | None:
 
 
 def _split_ladders(groups: Sequence[SettingRuns], axis: str) -> Iterator[list[_Step]]:
-    """Yield the steps of each ladder, in grid order; a setting that did not run is on every hardware's ladder."""
+    """Yield each ladder's steps, in grid order. A setting that did not run appears on the ladder of every hardware."""
     by_other_axes: dict[str, list[SettingRuns]] = {}
     for group in (group for group in groups if axis in group.planned.axes):
         others = {key: value for key, value in group.planned.axes.items() if key != axis}
@@ -97,7 +97,7 @@ def _ratio_count(ladder: Sequence[_Step]) -> int:
 
 
 _Gains = Mapping[tuple[int, int], Comparison]
-"""Comparisons by the `id`s of the two settings."""
+"""Comparisons, keyed by the `id`s of the two settings."""
 
 
 def _gains(steps: Sequence[_Step], rules: Rules) -> _Gains:
@@ -118,7 +118,7 @@ def _gains(steps: Sequence[_Step], rules: Rules) -> _Gains:
 
 
 def _gain_over(setting: SettingRuns, other: SettingRuns | None, gains: _Gains) -> Comparison:
-    """Return the gain of one rung over another; the first rung with a rate has none."""
+    """Return one rung's gain over another; None for the first rung with a rate."""
     if not setting.rated:
         return Comparison(None, Verdict.not_measured, outcome_summary(setting))
     if other is None:

@@ -18,9 +18,9 @@ class LadderOptions(BaseModel):
 class Rung(Frozen):
     """A rung of a ladder: its rate, and its gains over the last measured and the first rung.
 
-    `ladder` has the values of the other axes, which all of its rungs share; `step` is the value on the ladder's axis. A
-    rung without a measurement has a `reason` instead of a rate. `before` is the reference rung of `gain`, None for the
-    first rung.
+    `ladder` contains the values of the other axes, shared by all of its rungs; `step` is the value on the ladder's
+    axis. For an unmeasured rung, `reason` is set instead of a rate. `before` is the rung that `gain` refers to, None
+    for the first rung.
     """
 
     ladder: str

@@ -1,8 +1,8 @@
-"""Expands the grid of a ladder, adapted to the model, data and optimiser at hand.
+"""Expands a ladder's grid, adapted to the chosen model, data and optimiser.
 
-Each rung of `report.ladder` sets keys on top of the previous rung. If the chosen model, data or optimiser has no such
-key, it would be passed to a class that does not accept it, in that rung and all later ones, so the key is dropped. A
-rung left without any change becomes an `unsupported` row that names the key.
+Each rung of `report.ladder` sets keys on top of the previous rung. If the chosen model, data or optimiser does not
+define such a key, that rung and all later ones would pass it to a class that does not accept it, so the key is dropped.
+A rung left without any change becomes an `unsupported` row that names the key.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def grid_points(
 def _rungs(composer: Composer, grid: Grid, auto: str, axis: str, index: int) -> Iterator[GridPoint]:
     """Yield the points without the keys that no class accepts; `index` is the position of the ladder's override.
 
-    The same grid composed without the ladder determines which keys exist.
+    The keys that exist are determined by composing the same grid without the ladder.
     """
     bare_grid = Grid(
         jobs=tuple((*job[:index], *job[index + 1 :]) for job in grid.jobs),
         swept=tuple(other - (other > index) for other in grid.swept if other != index),
     )
-    # The previous rung of each ladder: its config as composed, and without the dropped keys.
+    # Each ladder's previous rung: its config as composed, and with the dropped keys removed.
     previous: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
     for point, bare in zip(expand(composer, grid, auto), expand(composer, bare_grid, auto), strict=True):
         known = set(dotted_keys(bare.config))

@@ -50,7 +50,7 @@ def last_lines(findings: Findings) -> list[str]:
 
 
 def step_name(step: str) -> str:
-    """Return a rung's name without the number that orders its file: `2_larger_batch` is `larger batch`."""
+    """Return a rung's name without the number that orders the files: `2_larger_batch` is `larger batch`."""
     return re.sub(r"^\d+_", "", step).replace("_", " ")
 
 
@@ -133,10 +133,10 @@ def ladder_figure(findings: Findings) -> Figure | Skipped:
 
 
 def _figure_row(rung: Rung) -> dict[str, Any]:
-    """Return a row of the figure; only the first measured rung is at 1x without a ratio, by definition."""
+    """Return a row of the figure. Only the first measured rung is at 1x without a ratio, by definition."""
     total, first = rung.total, rung.total_verdict is Verdict.baseline
     reason = ""
-    if total is None and not first:  # `rung.reason` explains a missing ratio to the rung before only
+    if total is None and not first:  # `rung.reason` only explains a missing ratio to the previous rung
         reason = rung.reason if rung.gain is None else f"{rung.total_verdict.value}: not comparable with the first rung"
     return {
         "ladder": rung.ladder,

@@ -1,7 +1,7 @@
 """Notifications on completion, first failure or stall, sent to a shell command or to an apprise service.
 
 Each is delivered by a separate process with a timeout, so that no service can delay or crash the driver. Any part of an
-address may be secret (`slack://TOKEN/...`), so addresses are passed on standard input, and only their scheme is shown.
+address may be secret (`slack://TOKEN/...`), so addresses are passed on standard input and only their scheme is shown.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _POLL_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Message:
-    """A notification: `event` is `end`, `failure` or `standstill`, `title` names the sweep."""
+    """A notification: `event` is `end`, `failure` or `standstill`; `title` names the sweep."""
 
     event: str
     title: str
@@ -47,13 +47,13 @@ class Message:
 
 @dataclass(frozen=True)
 class Target:
-    """Where notifications go: `command:` and a shell command, or an apprise address such as `json://host/path`."""
+    """Where notifications go: `command:` plus a shell command, or an apprise address such as `json://host/path`."""
 
     address: str
 
     @property
     def public_form(self) -> str:
-        """The address without secrets: the command's first word, or the service."""
+        """The address with secrets stripped: the command's first word, or the service."""
         return public_form(self.address)
 
     @property
@@ -136,7 +136,7 @@ class Notifier:
         self._progressed_at = self._polled_at = clock()
 
     def progressed(self, progress: Progress) -> None:
-        """Send due notifications. Cheap enough to call often: it polls every 30 s, and only if there is a target."""
+        """Send due notifications. Cheap to call often: it polls at most every 30 s, and only if there is a target."""
         if not self._targets:
             return
         if progress.failure is not None and not self._failure_sent:
@@ -156,7 +156,7 @@ class Notifier:
             self._send("standstill", f"no progress for {STALL_SECONDS / 60:.0f} minutes, {done}: {self._status()}")
 
     def failed(self, error: BaseException) -> None:
-        """Send the notification of an error or interruption."""
+        """Send the notification about an error or interruption."""
         if isinstance(error, AccelsweepError):
             self._send("end", f"ended with an error: {error}")
         elif isinstance(error, KeyboardInterrupt):
@@ -165,7 +165,7 @@ class Notifier:
             self._send("end", f"ended with an error: {type(error).__name__}: {error}")
 
     def ended(self, code: int) -> None:
-        """Send the notification of a command that exits with `code`."""
+        """Send the notification about a command that exits with `code`."""
         if not self._targets or self.folder is None:
             return
         if code == EXIT_INTERRUPTED:
@@ -200,7 +200,7 @@ def listener(request: Request, folder: SweepFolder | None) -> Notifier:
 
 
 def main() -> int:
-    """Send the message from standard input through apprise; if it has no text, only check the address."""
+    """Send the message from standard input through apprise; if it contains no text, only check the address."""
     message = json.load(sys.stdin)
     try:
         import apprise
@@ -221,7 +221,7 @@ def main() -> int:
 
 
 def redacted(text: str, address: str) -> str:
-    """Return `text` without any part of `address` except its scheme."""
+    """Return `text` with every part of `address` removed except its scheme."""
     _, _, rest = address.partition("://")
     for part in sorted(filter(None, re.split(r"[/:@?&=#]+", rest)), key=len, reverse=True):
         text = text.replace(part, "***") if len(part) > 3 else text

@@ -13,11 +13,11 @@ from accelsweep.redaction import masked
 COMMAND = "command:"
 
 NOTIFY_VARIABLE = "ACCELSWEEP_NOTIFY"
-"""The environment variable for an address, which unlike an option is not visible in `ps`; runs do not inherit it."""
+"""The environment variable for an address. Unlike an option, it is not visible in `ps`; runs do not inherit it."""
 
 
 def resolve_addresses(given: Sequence[str] | None) -> list[str]:
-    """Return the given addresses, or the one from the environment, which is then removed from the environment."""
+    """Return the given addresses, or the address from the environment, which is then removed from it."""
     return list(given or filter(None, [os.environ.pop(NOTIFY_VARIABLE, None)]))
 
 
@@ -32,7 +32,7 @@ Notify = Annotated[
 
 
 def public_form(address: str) -> str:
-    """Return an address without secrets: the first word of a command, or the service."""
+    """Return an address with secrets stripped: the first word of a command, or the service."""
     if address.startswith(COMMAND):
         return COMMAND + masked(next(iter(address.removeprefix(COMMAND).split()), ""))
     scheme, separator, _ = address.partition("://")
@@ -40,5 +40,5 @@ def public_form(address: str) -> str:
 
 
 def repeated(given: Sequence[str]) -> list[str]:
-    """Return the options for the same notifications, without the secrets in their addresses."""
+    """Return the options for the same notifications, with the secrets in their addresses stripped."""
     return [word for address in given for word in ("--notify", public_form(address))]

@@ -1,4 +1,4 @@
-"""`accelsweep profile`: where a step's time goes, by operator and module, in one setting or in two."""
+"""`accelsweep profile`: where a step's time goes, by operator and module, in one or two settings."""
 
 from accelsweep.registry import Command, Feature, Section, SweepFile, Tables
 

@@ -1,4 +1,4 @@
-"""`accelsweep profile`: run torch's profiler on some steps of one setting, or of two, with their differences."""
+"""`accelsweep profile`: runs torch's profiler on some steps of one setting, or compares two."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ OneOrTwoSettings = Annotated[
 ]
 
 PROFILE_TASKS = ("train_throughput", "time_to_accuracy", "inference")
-"""Tasks with model steps."""
+"""Tasks that run model steps."""
 
 ENTRY_POINT = "accelsweep.features.profile.profiler:profile"
-"""What a rank runs instead of the measurement."""
+"""What each rank runs instead of the measurement."""
 
 
 class ProfileAnswer(Answer):
-    """`accelsweep profile NAME SETTING --json`: where a step's time goes, in one setting or in two."""
+    """`accelsweep profile NAME SETTING --json`: where a step's time goes, in one or two settings."""
 
     kind: ClassVar[str] = "profile"
 
@@ -79,7 +79,7 @@ class ProfileAnswer(Answer):
 
 
 class NotProfiled(AccelsweepError):
-    """A profiling run failed; the message has the reason and the path of the log."""
+    """A profiling run failed; the message contains the reason and the log's path."""
 
 
 def profile_setting(
@@ -87,8 +87,8 @@ def profile_setting(
 ) -> None:
     """Profile `steps` steps of a setting in a separate run, and store the result, replacing any earlier one.
 
-    `report` receives messages about waiting for devices. Raises InputError if no block contains the setting or the
-    setting needs several nodes, NotProfiled if the run failed, and KeyboardInterrupt.
+    `report` receives messages about waiting for devices. Raises InputError if no block contains the setting or if the
+    setting needs several nodes, NotProfiled if the run failed, and KeyboardInterrupt if interrupted.
     """
     signals, limits = Signals(), Manifest.read(folder.manifest).options.limits
     check_disk_space(folder.root, limits)
@@ -144,7 +144,7 @@ def profile_settings(
 ) -> None:
     """Profile one or two settings, print the profiles, and update the report.
 
-    Raises InputError for wrong settings, AccelsweepError while the sweep is being run or if a run fails.
+    Raises InputError for invalid settings, AccelsweepError while the sweep is being run or if a run fails.
     """
     from accelsweep.analysis.collect import read_runs
     from accelsweep.driver.finalize import finalize
@@ -178,7 +178,7 @@ def profile_settings(
 
 
 def _check(folder: SweepFolder, manifest: Manifest, setting: str, runs: Sequence[RunRow]) -> None:
-    """Raise InputError for a setting that has no model steps, or was not measured."""
+    """Raise InputError if a setting runs no model steps or was not measured."""
     config = block_of(folder, manifest, setting).configs[setting]
     if config.task not in PROFILE_TASKS or task_of(config.task, config.raw).when:
         what = "a load generator asks it" if config.task in PROFILE_TASKS else f"task={config.task}"

@@ -1,6 +1,6 @@
 """A setting's profile from torch's profiler, by operator and by module, and its files.
 
-The times include the profiler's overhead, so they are never mixed with the times of measured runs.
+The times include the profiler's overhead, so they are never mixed with times from measured runs.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from accelsweep.worker.run_spec import RunSpec
 
 StepPart = Literal["forward", "backward", "optimizer", "data", "outside"]
-"""The part of a step that a row in the table of modules represents."""
+"""The part of a step that a row of the module table represents."""
 
 ROOT_MODULE = "(the module itself)"
-"""The LightningModule itself, and work in its steps outside its submodules."""
+"""The LightningModule itself, including work in its steps outside any submodule."""
 
 NO_MODULE = {"optimizer": "(optimizer)", "data": "(loading data)", "outside": "(outside of modules)"}
 
@@ -38,7 +38,7 @@ TRACE_FILE = "trace.json.gz"
 
 
 class TimeSpent(Frozen):
-    """Calls per step, and their own seconds, excluding nested calls.
+    """Calls per step, and their own time in seconds, excluding nested calls.
 
     `host_seconds` is the sum over all threads. `device_seconds` is the time of the launched kernels and copies, None if
     the device is the host.
@@ -78,7 +78,7 @@ class ModuleTime(TimeSpent):
 
     @property
     def title(self) -> str:
-        """The module's path with its direction, or the part of the step outside modules."""
+        """The module's path and direction, or the part of the step outside modules."""
         if self.part in ("forward", "backward"):
             return f"{self.name or ROOT_MODULE} {self.part}"
         return NO_MODULE[self.part]
@@ -155,14 +155,14 @@ class ProfileFinding(Frozen):
 
 
 class Profiles(Section):
-    """The profiles of a sweep; `left_out` names the unusable ones."""
+    """A sweep's profiles; `left_out` names the unusable ones."""
 
     profiles: tuple[ProfileFinding, ...]
     left_out: tuple[str, ...] = ()
 
 
 def profiles_folder(folder: SweepFolder) -> Path:
-    """Return the folder of a sweep's profiles, with a folder for each setting."""
+    """Return the folder of a sweep's profiles, which contains a folder per setting."""
     return folder.root / "profiles"
 
 
@@ -186,14 +186,14 @@ def store_profile(folder: SweepFolder, profile: SettingProfile, trace: Path) -> 
 
 
 class StoredProfiles(NamedTuple):
-    """The intact profiles of some settings, and a sentence on each damaged profile."""
+    """The intact profiles of some settings, and a note on each damaged profile."""
 
     intact: list[SettingProfile]
     left_out: list[str]
 
 
 def stored_profiles(folder: SweepFolder, settings: Iterable[str]) -> StoredProfiles:
-    """Return the profiles of these settings, in their order."""
+    """Return the profiles of these settings, in the given order."""
     profiles = StoredProfiles([], [])
     for setting in settings:
         path, trace = profile_folder(folder, setting) / PROFILE_FILE, profile_folder(folder, setting) / TRACE_FILE
@@ -217,6 +217,6 @@ def stored_profiles(folder: SweepFolder, settings: Iterable[str]) -> StoredProfi
 
 
 def check_archived(document: SettingProfile, path: Path, parts: Sequence[str]) -> None:
-    """Raise DamagedFile for a profile in an archive that is in a different setting's folder."""
+    """Raise DamagedFile if a profile in an archive is stored in a different setting's folder."""
     if document.setting != parts[2]:
         raise DamagedFile(path, f"it is of another setting, {document.setting!r}")

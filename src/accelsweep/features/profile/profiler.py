@@ -1,7 +1,7 @@
-"""Aggregates a profile's events by operator and by module: each one's own time in a mean step.
+"""Aggregates a profile's events by operator and by module, as own time in a mean step.
 
 A backward operator belongs to the module whose forward operator created it. autograd numbers its nodes, and the
-profiler records the number with both: https://docs.pytorch.org/docs/stable/autograd.html, under `emit_nvtx`.
+profiler records this number with both operators: https://docs.pytorch.org/docs/stable/autograd.html, under `emit_nvtx`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MODULE_MARK = "module: "
 
 
 def mark_modules(root: nn.Module) -> dict[str, str]:
-    """Put markers around every module of `root`; return the modules' classes by path. The root's path is empty."""
+    """Put markers around every module of `root`; return the modules' classes keyed by path, which is "" for `root`."""
     found = {name: module for name, module in root.named_modules() if not isinstance(module, torch.jit.ScriptModule)}
     for name, module in found.items():
         _mark(name, module)
@@ -68,7 +68,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class _Place(NamedTuple):
-    """The module (by path) and the part of the step to which an event belongs."""
+    """The module (as a path) and the part of the step that an event belongs to."""
 
     module: str
     part: StepPart
@@ -78,7 +78,7 @@ _OUTSIDE = _Place("", "outside")
 
 
 class _Sum:
-    """Calls, and microseconds on host and device."""
+    """Number of calls, and microseconds on host and device."""
 
     def __init__(self) -> None:
         self.calls, self.host, self.device = 0, 0.0, 0.0
@@ -95,7 +95,7 @@ class _Sum:
 
 
 def host_events(events: Iterable[Any]) -> list[Any]:
-    """Return the nested events of the host, in order of their start."""
+    """Return the host's nested events, in order of start time."""
     found = [event for event in events if event.device_type.name == "CPU" and not event.is_async]
     return sorted(found, key=lambda event: (event.time_range.start, -event.time_range.end))
 
@@ -142,7 +142,7 @@ def _is_mark(event: Any) -> bool:
 
 
 def _places(ordered: Iterable[Any]) -> dict[int, _Place]:
-    """Return the place of each event by its `id`: its own, or else that of the enclosing event."""
+    """Return each event's place, keyed by `id`: its own, or else that of the enclosing event."""
     places: dict[int, _Place] = {}
     made_by: dict[tuple[int, int], _Place] = {}
     for event in ordered:
@@ -170,13 +170,13 @@ def _own_place(event: Any, around: _Place, made_by: Mapping[tuple[int, int], _Pl
 # Profiles a run's steps instead of measuring them: torch's profiler on rank 0, after warm-up steps.
 
 FEWEST_WARMUP_STEPS = 5
-"""Steps before the profile: first calls, compilation, and two steps in which the profiler itself warms up."""
+"""Steps before the profile: they cover first calls, compilation, and two steps of the profiler's own warm-up."""
 
 _SETTLING = 2
 
 
 class ProfiledSteps:
-    """A listener that runs the steps before and under the profile, and measures the wall time of the latter.
+    """A listener that runs the warm-up steps and the profiled steps, and measures the wall time of the latter.
 
     `step` is the profiler's function, called after every step; `began` is called before the first batch.
     """
@@ -216,7 +216,7 @@ class ProfiledSteps:
 def profile(spec: RunSpec, place: RankPlace, report: RankReport) -> None:
     """Run the steps requested in `spec`; rank 0 writes its trace and stores its profile in `report`.
 
-    Raises the errors of the user's code.
+    Errors in the user's code propagate.
     """
     from accelsweep.devices.kinds import timed_device
     from accelsweep.worker.tasks.task import make_task

@@ -1,4 +1,4 @@
-"""Profiles in the findings and the report: each next to the measured step, with differences from the first one."""
+"""Profiles in the findings and the report: each next to the measured step, with differences from the first profile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
 from accelsweep.results import Fingerprint
 
 MAX_ROWS = 12
-"""Maximum operators and modules to show; profile.json has all."""
+"""Maximum operators and modules to show; profile.json contains all of them."""
 
 MIN_DIFFERENCE = 0.005
 """A difference below this share of the longer step counts as noise."""
@@ -92,7 +92,7 @@ def compare(
 
 
 def by_name(rows: Iterable[OperatorTime | ModuleTime]) -> dict[str, float]:
-    """Return the seconds of a profile's rows by title."""
+    """Return the seconds of a profile's rows, keyed by title."""
     seconds: dict[str, float] = {}
     for row in rows:
         seconds[row.title] = seconds.get(row.title, 0.0) + row.seconds
@@ -152,18 +152,18 @@ def circumstances(profile: ProfileFinding) -> str:
 
 
 def operator_words(row: OperatorTime) -> str:
-    """Return an operator with its time per step."""
+    """Describe an operator and its time per step."""
     return f"{row.title} {fmt.number(row.seconds, 's')}"
 
 
 def module_words(row: ModuleTime) -> str:
-    """Return a module with its class, direction and time per step."""
+    """Describe a module by class, direction and time per step."""
     form = f" ({row.form})" if row.form else ""
     return f"{row.title}{form} {fmt.number(row.seconds, 's')}"
 
 
 def difference_words(differences: Sequence[PartDifference]) -> str:
-    """Return the largest differences as `convolution backward 3.1 ms less, copy 0.4 ms more`."""
+    """Format the largest differences as `convolution backward 3.1 ms less, copy 0.4 ms more`."""
     if not differences:
         return "no part differs by more than 0.5 % of the step"
     gaps = [(part.name, part.after - part.before) for part in differences[:5]]

@@ -1,8 +1,8 @@
 """Projects a sweep's best measured setting onto devices that were not measured.
 
 The setting is the recommended one, or else the first measured one. A projection is based on the setting's median rate,
-its measured wait for data, and the model's traits from the record. The result is not a finding: it has no verdict and
-no metrics.
+its measured wait for data, and the model's traits from the record. The result is not a finding: it contains no verdict
+and no metrics.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TASK_FORMS: Mapping[str, tuple[Form, ...]] = {
     "time_to_accuracy": (TRAINING, TRAINING_32),
     "inference": (INFERENCE,),
 }
-"""The forms in which a task is projected. Other tasks do not run a network."""
+"""The forms that a task is projected in. Other tasks do not run a network."""
 
 PRECISION_FORMS = {"16-mixed": TRAINING.key, "bf16-mixed": TRAINING.key, "32-true": TRAINING_32.key}
 """The form for training on a measured GPU, by precision."""
@@ -41,7 +41,7 @@ PRECISION_FORMS = {"16-mixed": TRAINING.key, "bf16-mixed": TRAINING.key, "32-tru
 
 @dataclass(frozen=True)
 class Targets:
-    """The devices to project onto, and prices by device key, name or driver name.
+    """The devices to project onto, and prices keyed by device key, name or driver name.
 
     `batch` is the batch size per device; None keeps the measured one.
     """
@@ -137,7 +137,7 @@ def _usd_per_hour(prices: Prices, device: Datasheet) -> float | None:
 
 
 def _chosen(analysis: Analysis) -> SettingRuns | None:
-    """Return the recommended setting, or else the first measured one; settings of several GPUs come last."""
+    """Return the recommended setting, or else the first measured one; multi-GPU settings come last."""
     choice = analysis.assessment.recommendation.choice
     rated = [group for group in analysis.groups if group.rated]
     recommended = [

@@ -19,7 +19,7 @@ from accelsweep.records.plan import Manifest
 
 
 class ProjectAnswer(Answer, Projections):
-    """`accelsweep project NAME --json`: one setting on devices that were not measured. None of it is a measurement."""
+    """`accelsweep project NAME --json`: one setting on devices that were not measured. Contains no measurements."""
 
     kind: ClassVar[str] = "project"
 
@@ -27,7 +27,7 @@ class ProjectAnswer(Answer, Projections):
 
 
 def project_sweep(home: Path, name: str, onto: str | None, prices: str | None, *, as_json: bool = False) -> None:
-    """Print the projections. Raises InputError for an unknown sweep or device, and for unreadable prices."""
+    """Print the projections. Raises InputError if a sweep or device is unknown, or prices cannot be read."""
     from accelsweep.analysis.analyse_sweep import Analysis
     from accelsweep.analysis.collect import read_runs
     from accelsweep.devices.datasheets import datasheet

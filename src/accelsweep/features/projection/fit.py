@@ -1,9 +1,9 @@
 """Fits the time model to published rates: robust least squares on the logarithm of the time per sample.
 
 Coefficients are positive, with a weak prior: 1 for inference, three times the inference coefficients for training (a
-backward pass costs twice as much as a forward pass), and the mixed-precision coefficients for the 32-bit form, which
-has few rates. A family's term is the mean of its residuals, shrunk as if there were `FAMILY_PRIOR` more models without
-residuals.
+backward pass costs twice as much as a forward pass), and the mixed-precision coefficients for the 32-bit form, for
+which few rates exist. A family's term is the mean of its residuals, shrunk as if there were `FAMILY_PRIOR` more models
+without residuals.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COUNTED_COLUMNS = (
     "kernels",
     "parameters",
 )
-"""The columns of `models.csv` after the model's name."""
+"""The columns of `models.csv` that follow the model name."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class RateTable:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """A fit: the coefficients of the parts, and the terms of the families."""
+    """A fit: the parts' coefficients and the families' terms."""
 
     values: Vector
     families: Mapping[NetworkFamily, float]
@@ -177,7 +177,7 @@ def refit_with(prior: Vector) -> Refit:
 
 
 def leave_one_device_out(table: RateTable, refit: Refit) -> Vector:
-    """Return log(projected / published time) of each rate, from a fit without its device."""
+    """Return log(projected / published time) for each rate, from a fit that excludes its device."""
     errors = np.empty(len(table.log_seconds))
     for name in sorted(set(table.devices.tolist())):
         held_out = table.devices == name

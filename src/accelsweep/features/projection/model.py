@@ -23,17 +23,17 @@ class Range(Frozen):
 
     @property
     def words(self) -> str:
-        """The range in words, such as `about 2,800, 1,900 to 4,100`. Measured values never have this form."""
+        """The range in words, such as `about 2,800, 1,900 to 4,100`. Measured values are never written this way."""
         return f"about {two_digits(self.value)}, {two_digits(self.low)} to {two_digits(self.high)}"
 
 
 def two_digits(value: float) -> str:
-    """Return a projected value, already rounded to two digits, without an exponent."""
+    """Format a projected value, already rounded to two digits, without an exponent."""
     return f"{value:,.12f}".rstrip("0").rstrip(".")
 
 
 def shortened(value: float) -> str:
-    """Return a value rounded to two digits, without an exponent."""
+    """Format a value to two digits, without an exponent."""
     return two_digits(float(f"{value:.2g}"))
 
 
@@ -51,7 +51,7 @@ class Projection(Frozen):
 
     `rate` is in samples per second, `ratio` is relative to the setting measured here. `joules_per_sample_at_most` is
     the board's power limit divided by the slowest rate in the interval. `limit` names what takes most of the time.
-    `monthly` states the hours of training per month above which another way to pay is cheaper. `notes` are caveats.
+    `monthly` states the hours of training per month above which another payment model is cheaper. `notes` are caveats.
     """
 
     device: str
@@ -79,9 +79,9 @@ class Projection(Frozen):
 
 
 class HoldoutError(Frozen):
-    """The error of projections onto held-out devices or families, for `count` rates of this many `networks`.
+    """The error of projections onto held-out devices or families, over `count` rates of this many `networks`.
 
-    `median_error` is relative, `coverage` the share of 90 % intervals that contain the published rate.
+    `median_error` is relative; `coverage` is the share of 90 % intervals that contain the published rate.
     """
 
     count: int

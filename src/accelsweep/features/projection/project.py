@@ -35,7 +35,7 @@ LAUNCH_SPREAD = math.log(3)
 """Launching kernels takes a third to three times the published time, depending on processor, loop and versions."""
 
 TRAINING_FLOPS_RATIO = (2.2, 3.2)
-"""Range of a training step's operations divided by its forward pass's. Outside it, part of the model is frozen."""
+"""Range of the ratio of a training step's operations to its forward pass's. Outside it, part of the model is frozen."""
 
 LIMITS = {
     "convolutions": "operations",
@@ -47,12 +47,12 @@ LIMITS = {
     "parameters": "bandwidth",
     "kernels": "starting kernels",
 }
-"""The bottleneck of each part of the time model."""
+"""The bottleneck that each part of the time model represents."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What is projected: a model's traits, its batch per device and its optimiser.
+    """What is projected: a model's traits, its batch size per device and its optimiser.
 
     `wait_seconds` is the measured wait for data per sample, None if unknown. `step_flops` is the number of operations
     per sample in a training step, None for inference or if not counted.
@@ -168,7 +168,7 @@ def _checked_family(workload: Workload, form: Form) -> NetworkFamily:
 
 
 def _compare_cost(anchor: Anchor, usd_per_hour: float | None, fast: float, slow: float) -> str:
-    """Return how the device's cost of the same work compares with this machine's, at both ends of the interval."""
+    """Return how the device's cost for the same work compares with this machine's, at both ends of the interval."""
     if usd_per_hour is None or anchor.usd_per_hour is None:
         return ""
     here = anchor.usd_per_hour / anchor.rate
@@ -192,7 +192,7 @@ HOURS_PER_MONTH = 730.5
 
 
 def break_even(here: PaymentOption, there: PaymentOption, name: str, ratio: Range) -> str:
-    """Compare the bill for the device `name` with that for this machine, which has 1 / `ratio` of the device's rate.
+    """Compare the bill for the device `name` with this machine's, which runs at 1 / `ratio` of the device's rate.
 
     Bills are linear in the hours of training per month.
     """
@@ -222,7 +222,7 @@ def rent_or_buy(rented: PaymentOption, bought: PaymentOption, name: str) -> str:
 
 
 class _Crossing(NamedTuple):
-    """The hours per month at which two bills cross, if any; `sign` is -1 if the other device is cheaper beyond."""
+    """The hours per month at which two bills cross, if any; `sign` is -1 if the other device is cheaper above that."""
 
     hours: float | None
     sign: int

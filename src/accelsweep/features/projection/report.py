@@ -1,7 +1,7 @@
 """Projections in the report, MLflow and the terminal, formatted so that no number can be mistaken for a measured one.
 
-A measured number has its interval in brackets. A projected number has two digits and the word `about`, and its interval
-is written `X to Y`.
+A measured number is followed by its interval in brackets. A projected number is written with two digits and the word
+`about`, and its interval as `X to Y`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ABSENT = Entry("-", tone="absent")
 
 
 def tables(findings: Findings) -> list[ReportTable]:
-    """Return a table with one row per device and form, or with the reason why there are no rows."""
+    """Return a table with one row per device and form, or with the reason why it is empty."""
     projections = findings.section(Projections)
     if projections is None:
         return []
@@ -56,7 +56,7 @@ def tables(findings: Findings) -> list[ReportTable]:
 
 
 def sentences(projections: Projections) -> list[str]:
-    """Return the introduction to the numbers: what they are, for which setting, and how large their errors were."""
+    """Return an introduction to the numbers: what they are, which setting they are for, and how large errors were."""
     if projections.reason is not None:
         return []
     what = f"{projections.label}, with batches of {projections.batch}"
@@ -125,7 +125,7 @@ def _energy(projection: Projection) -> Entry:
 
 
 def _data(projection: Projection, projections: Projections) -> dict[str, Any]:
-    """Return a CSV row; the names of all numeric columns indicate that they are projected."""
+    """Return a CSV row. The names of all numeric columns mark them as projected."""
     data: dict[str, Any] = {"device": projection.device, "name": projection.name, "form": projection.form}
     data |= {"setting": projections.setting, "batch": projections.batch, "not_projected": projection.reason}
     for name in ("rate", "ratio", "usd_per_million_samples", "usd_per_epoch"):

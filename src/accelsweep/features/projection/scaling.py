@@ -1,9 +1,9 @@
 """The efficiency of several devices in one machine, from published training rates (`data/scaling.csv`).
 
 An efficiency is the rate of k devices divided by k times the rate of one, at the same batch size per device. For a
-device in the table, the efficiencies of its own networks are used; for any other, those of all devices with the same
-kind of link. The interval is a prediction interval for one more network, based on mean and spread of the logarithms,
-with Student's t.
+device in the table, the efficiencies of the networks measured on it are used; for any other, those of all devices with
+the same link type. The interval is a prediction interval for one more network, based on the mean and spread of the
+logarithms, with Student's t.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_GRADIENT_BYTES_PER_SECOND = 4e9
 """The maximum gradient traffic of a published network: BERT large, 336 million parameters, batches of 16 to 112."""
 
 MIN_EFFICIENCIES = 3
-"""With fewer efficiencies there is no interval."""
+"""Minimum number of efficiencies for an interval."""
 
 
 class Efficiency(NamedTuple):
@@ -47,7 +47,7 @@ class Efficiency(NamedTuple):
 def published_efficiency(device: Datasheet, count: int) -> Efficiency | None:
     """Return the efficiency of `count` devices in one machine; None if there is too little published data.
 
-    More devices never scale better than fewer: machines of eight were published for servers only.
+    More devices never scale better than fewer: results for eight devices were published for servers only.
     """
     smaller = [_efficiency_of(device, other) for other in COUNTS if other <= count]
     if count not in COUNTS or smaller[-1] is None:
@@ -80,7 +80,7 @@ def _efficiency_of(device: Datasheet, count: int) -> Efficiency | None:
 
 
 def _has_nvlink(device: Datasheet) -> bool:
-    """Return whether the device always has a fast link; PCIe cards may come without their bridge."""
+    """Return whether the device always includes a fast link; PCIe cards may come without their bridge."""
     link = device.link_bytes_per_second
     return link is not None and link > NVLINK_BYTES_PER_SECOND and not device.key.endswith("pcie")
 

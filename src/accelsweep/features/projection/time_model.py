@@ -19,7 +19,7 @@ from accelsweep.records.run_record import NetworkFamily
 from accelsweep.results import Traits
 
 WORK_PARTS = ("convolutions", "products", "attention", "grouped", "activations", "others", "kernels", "parameters")
-"""The parts, in the order of coefficients."""
+"""The parts, in coefficient order."""
 
 KERNEL_SECONDS = 5e-6
 """Launch overhead of a kernel, before the fitted coefficient is applied."""
@@ -56,7 +56,7 @@ FORMS = {form.key: form for form in (INFERENCE, TRAINING, TRAINING_32)}
 
 
 class NotProjected(Exception):
-    """There is no projection; the message is the reason."""
+    """No projection is possible; the message states why."""
 
 
 def family(traits: Traits) -> NetworkFamily:
@@ -75,7 +75,7 @@ def family(traits: Traits) -> NetworkFamily:
 def part_seconds(traits: Traits, batch: float, device: Datasheet, form: Form) -> tuple[float, ...]:
     """Return each part's seconds per sample, before coefficients, in the order of `WORK_PARTS`.
 
-    Raises NotProjected if the datasheet lacks a figure.
+    Raises NotProjected if the datasheet lacks a required figure.
     """
     peak = next((device.flops_per_second[name] for name in form.formats if name in device.flops_per_second), None)
     plain, bandwidth = device.flops_per_second.get("float32"), device.bandwidth_bytes_per_second
@@ -102,9 +102,9 @@ FITTED = Path(__file__).parent / "data" / "fitted.json"
 class Spread(Frozen):
     """Half-widths of 90 % intervals of the log ratio of published to projected rates.
 
-    `device` is common to all rates of a device; `families` and `within` (all families together) are within a device.
-    `family` is added for a family that is not in the fit. `transfer` is for a rate projected from another board's
-    measured rate, None if no two boards were compared.
+    `device` is shared by all of a device's rates; `families` and `within` (all families together) apply within a
+    device. `family` is added for a family that is not in the fit. `transfer` applies to a rate projected from another
+    board's measured rate, and is None if no two boards were compared.
     """
 
     device: float
@@ -131,7 +131,7 @@ class Fitted(Frozen):
     unseen_families: HoldoutError
 
     def shares(self, parts: tuple[float, ...]) -> dict[str, float]:
-        """Return each part's share of the projected time, by its name."""
+        """Return each part's share of the projected time, keyed by part name."""
         times = [factor * part for factor, part in zip(self.coefficients, parts, strict=True)]
         return {name: time / sum(times) for name, time in zip(WORK_PARTS, times, strict=True)}
 
@@ -143,7 +143,7 @@ class Fitted(Frozen):
 
 @cache
 def fitted() -> Mapping[str, Fitted]:
-    """Return the shipped models, by form key."""
+    """Return the shipped models, keyed by form."""
     forms = json.loads(FITTED.read_text(encoding="utf-8"))["forms"]
     return {form["form"]: Fitted.model_validate(form) for form in forms}
 
@@ -154,7 +154,7 @@ USABLE_MEMORY = 0.9
 FLOAT32_BYTES = 4
 
 OPTIMIZER_STATES = {"SGD": 1, "Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "RMSprop": 1, "Adagrad": 1, "none": 0}
-"""Values that an optimiser keeps per parameter; other optimisers count as Adam."""
+"""Values that an optimiser keeps per parameter; unlisted optimisers count as Adam."""
 
 
 def memory_fit(traits: Traits, batch: int, optimizer: str, form: Form, memory_bytes: int | None) -> MemoryFit:

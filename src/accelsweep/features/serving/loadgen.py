@@ -1,8 +1,8 @@
 """Load tests with MLPerf's LoadGen (V. J. Reddi et al., ISCA 2020, section IV), and a search for the highest load.
 
-LoadGen is the package `mlcommons-loadgen`, our extra `serving`. It determines arrivals, latencies and validity;
-settings that we do not set keep their defaults. All of its seeds are the run's seed. Latencies start when a query is
-due, even if it is issued later.
+LoadGen is the package `mlcommons-loadgen`, installed by our extra `serving`. It determines arrivals, latencies and
+validity; settings that we do not set keep their defaults. All of its seeds are set to the run's seed. Latency is
+measured from when a query is due, even if it is issued later.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _NANO = 1e9
 class Load:
     """A test: single queries as a Poisson process with rate `per_second`, or one of the other scenarios.
 
-    `latency_seconds` is the bound for the share `percentile` of the queries. A `multi_stream` query has `per_query`
-    samples. For the other scenarios, `per_second` is a hint about how many queries to prepare.
+    `latency_seconds` is the bound for the share `percentile` of the queries. A `multi_stream` query contains
+    `per_query` samples. For the other scenarios, `per_second` is a hint about how many queries to prepare.
     """
 
     per_second: float
@@ -72,10 +72,10 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class LoadTest:
-    """LoadGen's result for a test; `invalid` is its reason if the test is not valid.
+    """LoadGen's result for a test; `invalid` is LoadGen's reason if the test is invalid.
 
-    `answered_per_second` is the rate in samples until the last answer. `percentiles` maps shares to seconds.
-    `mean_batch`, the mean size of the server's batches, and `energy` (J) are our own measurements.
+    `answered_per_second` is the rate in samples/s up to the last answer. `percentiles` maps shares to seconds.
+    `mean_batch`, the mean batch size of the server, and `energy` (J) are our own measurements.
     """
 
     load: Load
@@ -95,7 +95,7 @@ ServerOf = Callable[[Callable[[Sequence[int]], None]], QueryServer]
 def ask(load: Load, serving: ServerOf, folder: Path, name: str) -> LoadTest:
     """Run a load test and return LoadGen's result. LoadGen's summary is saved as `name`-summary.txt.
 
-    Raises the server's errors.
+    Errors in the server propagate.
     """
     import mlperf_loadgen as loadgen
 
@@ -140,7 +140,7 @@ def _logs(loadgen: Any, folder: Path, name: str) -> Any:
 
 
 def _log(path: Path) -> dict[str, Any]:
-    """Return the last value of each key in LoadGen's detail log; its lines are JSON after a prefix."""
+    """Return each key's last value in LoadGen's detail log, in which lines are JSON after a prefix."""
     lines = path.read_text("utf-8", errors="replace").splitlines()
     entries = [json.loads(line.removeprefix(MLPERF_LOG_MARK)) for line in lines if line.startswith(MLPERF_LOG_MARK)]
     return {str(entry["key"]): entry["value"] for entry in entries}
@@ -178,7 +178,7 @@ _RATE_OF = {
 
 
 def _invalid_reason(log: dict[str, Any]) -> str:
-    """Return LoadGen's reason for INVALID in one line: its recommendation, or the one from early stopping."""
+    """Return LoadGen's reason for INVALID on one line: its recommendation, or that of early stopping."""
     reason = str(log.get("result_invalid_reason", "")).strip()
     early = "" if log.get("early_stopping_met", True) else str(log.get("early_stopping_result", ""))
     parts = [part for part in (reason, early.replace(" * ", " ")) if part]
@@ -189,7 +189,7 @@ PRECISION = 1.04
 """The search ends when the lowest failing load is at most this multiple of the highest passing load."""
 
 _FIRST_SHARE = 0.7
-"""The first load, as a share of the rate of full batches, which no sustained load can exceed."""
+"""The first load, as a share of the rate with full batches, which no sustained load can exceed."""
 
 _STEP = 1.5
 
@@ -208,7 +208,7 @@ class Peak:
 def find_peak(test: Callable[[float], LoadTest], capacity: float) -> Peak:
     """Return the highest load (queries/s) that passes `test`, to within `PRECISION`, using bisection.
 
-    `capacity` is a hint, the rate of full batches. The search gives up below 1/64 of `capacity`.
+    `capacity` is a hint: the rate with full batches. The search gives up below 1/64 of `capacity`.
     """
     best: LoadTest | None = None
     refusals: list[LoadTest] = []
@@ -225,7 +225,7 @@ def find_peak(test: Callable[[float], LoadTest], capacity: float) -> Peak:
             return Peak(best, result, tests)
         else:
             refusals.append(result)
-        if ends:  # the failing load passed when retried, so higher ones may pass too
+        if ends:  # the failing load passed on retry, so higher loads may pass as well
             refusals, retried = refusals[:-1], True
         load = _next(low, refusals[-1].load.per_second if refusals else math.inf)
 

@@ -18,8 +18,8 @@ class Serving(BaseModel):
     """How queries are served with `measure.scenario=server`. Times are in milliseconds.
 
     The share `latency_percentile` of the queries must be answered within `latency_ms`. A batch waits at most
-    `max_wait_ms` for more queries. `workers` share the rank's CPU threads. `generator` is the load generator for the
-    other scenarios: only our own, or also LoadGen.
+    `max_wait_ms` for more queries. `workers` share the rank's CPU threads. `generator` selects the load generator for
+    the other scenarios: only our own, or LoadGen as well.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -32,7 +32,7 @@ class Serving(BaseModel):
 
 
 class ServingOptions(BaseModel):
-    """Top-level keys of a setting."""
+    """A setting's top-level keys."""
 
     serving: Serving | None = None
 
@@ -48,7 +48,7 @@ def loadgen_install_command() -> str | None:
 
 
 def check(config: SettingConfig, file_of: FileOf) -> None:  # noqa: ARG001 - no file is named
-    """Raise InputError for queries under load without a latency bound."""
+    """Raise InputError if queries are to run under load without a latency bound."""
     if config.task_name == "serving" and serving_of(config) is None:
         raise InputError(
             "measure.scenario=server needs a latency bound: add serving=default, and set serving.latency_ms"
@@ -56,7 +56,7 @@ def check(config: SettingConfig, file_of: FileOf) -> None:  # noqa: ARG001 - no 
 
 
 def unsupported(config: SettingConfig, site: Site) -> str | None:
-    """Return why queries cannot be served, or None. Looks for LoadGen only if this machine runs the measurements."""
+    """Return why queries cannot be served, or None. Checks for LoadGen only if this machine runs the measurements."""
     if config.num_nodes > 1:
         return f"measure.scenario=server has one queue on one node, not on {config.num_nodes}: raise devices instead"
     serving = serving_of(config)

@@ -21,7 +21,7 @@ from accelsweep.devices.clock import Clock, monotonic
 
 
 class Query(NamedTuple):
-    """A waiting query: LoadGen's `id`, the number of its `sample`, and its arrival time (s)."""
+    """A waiting query: LoadGen's `id`, its sample number, and its arrival time (s)."""
 
     id: int
     sample: int
@@ -29,11 +29,11 @@ class Query(NamedTuple):
 
 
 AnswerSamples = Callable[[Sequence[int]], None]
-"""Answers the samples in a batch, given by number, and returns once they are answered."""
+"""Answers a batch of samples, passed by number, and returns once they are answered."""
 
 
 class QueryServer:
-    """Answers queued queries while its context is open. An error in an answer stops the server."""
+    """Answers queued queries while its context is open. An error while answering stops the server."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class QueryServer:
         begin: Callable[[], object] = tuple,
         clock: Clock = monotonic,
     ) -> None:
-        """Each of `answers` has a separate worker. `reply` is called with the IDs of answered queries.
+        """Each of `answers` runs in a separate worker. `reply` is called with the IDs of answered queries.
 
         Each worker calls `begin` once before its first batch.
         """
@@ -86,7 +86,7 @@ class QueryServer:
             self._changed.notify(len(queries))
 
     def next_batch(self) -> list[Query]:
-        """Wait for the next batch and return it; empty once the server is closed and the queue is empty."""
+        """Wait for the next batch and return it. It is empty once the server is closed and the queue has drained."""
         with self._changed:
             while not self._closed or self._waiting:
                 if not self._waiting:
@@ -108,14 +108,14 @@ class QueryServer:
             except BaseException as error:  # noqa: BLE001 - re-raised where the server was opened
                 self.error = error
             self.batches.append(len(batch))
-            self._reply([query.id for query in batch])  # also after an error: the generator waits for each reply
+            self._reply([query.id for query in batch])  # even after an error: the generator waits for every reply
 
 
 LOOPBACK = "127.0.0.1"
 
 
 class Invitation(NamedTuple):
-    """A server's port for remote workers, and the authentication key."""
+    """A server's port for remote workers, and its authentication key."""
 
     port: int
     key: bytes

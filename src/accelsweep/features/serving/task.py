@@ -44,7 +44,7 @@ SINGLE_QUERIES = 11
 
 
 class Bench:
-    """A module under test by LoadGen. Within the context, this process has one worker's share of threads."""
+    """A module under test by LoadGen. Within the context, this process is limited to one worker's share of threads."""
 
     def __init__(self, spec: RunSpec, place: RankPlace, rules: Serving) -> None:
         """Build a new instance of the module."""
@@ -65,14 +65,14 @@ class Bench:
         self._device, self._boards = answering.device, telemetry_identities(answering.device)
 
     def __enter__(self) -> Self:
-        """Limit the threads to one worker's share, so that a single query has no more threads than under load."""
+        """Limit the threads to one worker's share, so that a single query uses no more threads than under load."""
         self._begin()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release the other ranks, restore the threads, and pause the heartbeat."""
+        """Release the other ranks, restore the thread count, and pause the heartbeat."""
         if self._others is not None:
             self._others.close()
         torch.set_num_threads(self._threads)
@@ -129,7 +129,7 @@ class Bench:
         return replace(result, energy=meter.result)
 
     def _look_for_stalls(self) -> None:
-        """Add a doubt about a test with a long period without answers. Other ranks may have kept working."""
+        """Add a doubt about a test with a long gap between answers. Other ranks may have kept working."""
         gaps = [later - earlier for earlier, later in pairwise(self._answered_at)]
         gap_stalls = [Stall(stall.begin + 1, stall.end + 1, stall.seconds) for stall in find_stalls(gaps, sum(gaps))]
         stalls = self._work.summarise(gap_stalls)
@@ -214,7 +214,7 @@ def nothing_valid(peak: Peak) -> str | None:
 
 
 def load_metrics(rules: Serving, peak: Peak | None, half: LoadTest | None, reason: str | None) -> dict[str, Metric]:
-    """Return the metrics of a search and of a test at `half` its result, or the reason why they are missing."""
+    """Return the metrics of a search and of a test at `half` its result, or why they are missing."""
     best = peak.best if peak else None
     kept = f"{100 * rules.latency_percentile:g} % of the answers within {rules.latency_ms:g} ms"
     at_half = None if half is None else f"at {half.load.per_second:.4g} queries/s"
@@ -265,7 +265,7 @@ class AskedTwice(Inference):
     rest = ("loadgen_samples_per_second", *LATENCIES)
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
-        """Raises Unsupported if there is no load generator, or more than one rank."""
+        """Raises Unsupported if there is no load generator or more than one rank."""
         super().__init__(spec, place)
         self._rules = serving_of(spec.config) or Serving()
         if remedy := loadgen_install_command():

@@ -1,1 +1,1 @@
-"""The figures. Each is a value with its rows, so that the chart, the static SVG and the CSV show the same numbers."""
+"""The figures. Each is a value that holds its rows, so that chart, static SVG and CSV show the same numbers."""

@@ -1,7 +1,8 @@
 """Helpers shared by charts: axis ranges, arrows for intervals beyond them, series names and tooltips.
 
 With two or three repeats, an interval may be a thousand times as wide as the differences that a figure shows, and an
-axis that covered it would show nothing else. So an axis covers every mark, and far-reaching intervals end in an arrow.
+axis covering it would show nothing else. An axis therefore covers every mark, and intervals that extend far beyond it
+end in an arrow.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from accelsweep.report.figures.figure import DataRow, has_values
 from accelsweep.results import Outcome
 
 LINEAR_REACH = 1.0
-"""How far a linear axis may extend beyond the outermost marks, as a share of their distance."""
+"""How far a linear axis may extend beyond the outermost marks, as a share of the distance between them."""
 
 RATIO_REACH = 2.0
 """How far a logarithmic axis may extend beyond the outermost marks, as a factor."""
@@ -34,9 +35,9 @@ _FINE_TICKS = (0.96, 0.97, 0.98, 0.99, 1, 1.01, 1.02, 1.03, 1.04)
 def linear_domain(
     rows: Sequence[DataRow], key: str, *, zero: bool, bounds: Sequence[float] = ()
 ) -> tuple[float, float]:
-    """Return the ends of a linear axis that covers the value `key` of every row, `bounds`, and intervals within reach.
+    """Return the ends of a linear axis that covers each row's value `key`, `bounds`, and the intervals within reach.
 
-    With `zero`, the axis begins at 0 unless a value is negative.
+    If `zero` is set, the axis starts at 0 unless a value is negative.
     """
     values = [*(row[key] for row in rows if row[key] is not None), *bounds, *([0.0] if zero else [])]
     low, high = min(values), max(values)
@@ -58,7 +59,7 @@ def round_ticks(low: float, high: float) -> list[float]:
 
 
 def ratio_domain(rows: Sequence[DataRow], *bounds: float) -> tuple[float, float]:
-    """Return the ends of a logarithmic axis that covers every ratio, `bounds`, and intervals within `RATIO_REACH`."""
+    """Return the ends of a log axis that covers every ratio, `bounds`, and the intervals within `RATIO_REACH`."""
     ratios = [row["ratio"] for row in rows if row["ratio"] is not None and row["ratio"] > 0]
     low, high = min([*ratios, *bounds]), max([*ratios, *bounds])
     lows = [row["low"] for row in rows if row["low"] is not None and row["low"] > 0]
@@ -96,7 +97,7 @@ def clipped(row: DataRow, domain: tuple[float, float]) -> dict[str, Any]:
 def arrows(
     base: alt.Chart, rows: Sequence[DataRow], scale: alt.Scale, *, vertical: bool = False, **encodings: Any
 ) -> list[alt.Chart]:
-    """Return the arrows at the ends of an axis that any interval extends beyond."""
+    """Return arrows for those ends of an axis that any interval extends beyond."""
     shapes = {"under": "triangle-down", "over": "triangle-up"} if vertical else _HORIZONTAL_ARROWS
     layers = []
     for end, shape in shapes.items():
@@ -111,7 +112,7 @@ _HORIZONTAL_ARROWS = {"under": "triangle-left", "over": "triangle-right"}
 
 
 def interval_fields(estimate: Estimate | None) -> dict[str, Any]:
-    """Return the columns of an interval, all None if there is no estimate."""
+    """Return an interval's columns, all None if there is no estimate."""
     return {name: getattr(estimate, name, None) for name in ("low", "high", "confidence", "count")}
 
 
@@ -130,15 +131,15 @@ BATCH_AXIS = alt.X("batch_size:O", title="batch size per device", axis=alt.Axis(
 
 
 def series_colour(names: Sequence[str], colours: Sequence[str]) -> alt.Color:
-    """Return the colours of named lines, with a legend."""
+    """Return the colours of named series, with a legend."""
     scale = alt.Scale(domain=list(names), range=list(colours[: len(names)]))
     return alt.Color("series:N", scale=scale, legend=alt.Legend(columns=2, symbolType="circle"))
 
 
 def series_of(setting: SettingFinding, findings: Findings) -> str:
-    """Return the name of a setting's line over batch sizes: all other axes, and its hardware if there are several.
+    """Return the name of a setting's series over batch sizes: all other axes, and its hardware if there are several.
 
-    If only the batch size was swept, the single line is named after accelerator, devices and precision.
+    If only the batch size was swept, the single series is named after accelerator, devices and precision.
     """
     axes = {key: value for key, value in setting.axes.items() if key != "batch_size"}
     effective = next((other.effective for other in findings.settings if other.effective is not None), None)

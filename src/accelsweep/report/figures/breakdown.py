@@ -1,4 +1,4 @@
-"""A step's time by part: a stacked bar for each setting with a probe pass."""
+"""Step time broken down by part: a stacked bar for each setting with a probe pass."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from accelsweep.results import PARTS
 COLUMNS = ("setting", "label", "part", "share", "verdict", "count")
 MAX_BARS = 40
 LETTER = 0.017
-"""Width of a letter on a phone, as a share of a bar."""
+"""Width of a letter as a share of a bar, on a phone."""
 
 _PART_NAMES = {part: part.replace("_", " ") for part in PARTS}
 
 
 def breakdown_figure(findings: Findings) -> Figure | Skipped:
-    """Return the shares of a step for each setting, or why there are none."""
+    """Return each setting's step-time shares, or why there are none."""
     known = [(setting, setting.bottleneck) for setting in findings.settings if setting.bottleneck is not None]
     if not known:
         return Skipped("breakdown", "no run broke its steps down (measure.probe_steps)")
@@ -55,7 +55,7 @@ def breakdown_figure(findings: Findings) -> Figure | Skipped:
 
 
 def _bar_label(part: str, share: float) -> str:
-    """Return the longest label that fits a segment of this share: name and number, the number, or nothing."""
+    """Return the longest label that fits a segment of this share: name and number, only the number, or nothing."""
     number = f"{round(100 * share)} %"
     return next((text for text in (f"{part} {number}", number) if share >= LETTER * len(text)), "")
 

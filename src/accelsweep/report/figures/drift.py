@@ -15,7 +15,7 @@ COLUMNS = ("setting", "run", "block", "number", "position", "started_at", "rate"
 
 _MIN_RUNS = 3
 _REACH = 1.5
-"""The axis covers at most the mean divided by this to the mean times this; a run beyond it is drawn as an arrow."""
+"""The axis extends at most from the mean divided by this to the mean times this; runs beyond it become arrows."""
 
 
 def drift_figure(findings: Findings) -> Figure | Skipped:

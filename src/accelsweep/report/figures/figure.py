@@ -1,4 +1,4 @@
-"""A figure before drawing: its rows of data, and a function that draws them in a given palette."""
+"""A figure before it is drawn: its data rows, and a function that draws them in a given palette."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 class Palette:
     """A colour scheme; the page's style sheet uses the same values.
 
-    `series` distinguishes lines. `ramp` runs from near the page's background to full strength. `on_ramp` has the text
-    colours for the two ends of the ramp, and `ramp_turn` is the share of the ramp from which the second is more
+    `series` distinguishes lines. `ramp` runs from near the page's background to full strength. `on_ramp` contains the
+    text colours for the two ends of the ramp; `ramp_turn` is the share of the ramp from which the second colour is more
     legible.
     """
 
@@ -94,7 +94,7 @@ VERDICT_MARKS: dict[Verdict, tuple[str, str]] = {
 
 
 def theme(palette: Palette) -> dict[str, Any]:
-    """Return Vega-Lite's config for a palette: thin lines, one type size, no frame."""
+    """Return the Vega-Lite config for a palette: thin lines, a single font size, no frame."""
     text = {"labelColor": palette.muted, "titleColor": palette.muted, "labelFontSize": 12, "titleFontSize": 12}
     return {
         "background": palette.page,
@@ -134,13 +134,13 @@ def theme(palette: Palette) -> dict[str, Any]:
 
 
 ROWS = alt.NamedData(name="rows")
-"""The data of every chart, separate from the specification, so that both palettes share one copy."""
+"""Chart data, kept separate from the specification so that both palettes share one copy."""
 
 STATIC_WIDTH = 720
 """Width of a static picture, in pixels; an interactive chart fills the width of its container."""
 
 ROW_PIXELS = 28
-"""Row height in charts that list settings; `usermeta` has the number of rows, so that phones can make them higher."""
+"""Row height in charts that list settings; `usermeta` contains the row count, so that rows can be taller on phones."""
 
 MAX_ROWS = 60
 """Maximum rows in a chart that lists settings; the rest are in the CSV and the table."""
@@ -158,16 +158,16 @@ Chart: TypeAlias = alt.LayerChart | alt.FacetChart
 
 
 def has_values(rows: Sequence[DataRow], key: str) -> bool:
-    """Return whether any row has this value (neither None nor False), because layers without marks are left out."""
+    """Return whether any row's value is set (neither None nor False), because layers without marks are left out."""
     return any(row[key] is not None and row[key] is not False for row in rows)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of `rows`. Its CSV has `columns`, in this order; the other values are for the chart only.
+    """A figure of `rows`. Its CSV contains `columns`, in this order; all other values are used by the chart only.
 
-    Rows with a false `shown` are in the CSV only. `alt` is one sentence for people who cannot see the picture. `note`
-    states what the picture leaves out; it is empty if nothing is left out.
+    Rows whose `shown` is false appear only in the CSV. `alt` is one sentence for people who cannot see the picture.
+    `note` states what the picture omits, and is empty if it omits nothing.
     """
 
     name: str
@@ -189,23 +189,23 @@ class Figure:
 
     @cached_property
     def specifications(self) -> dict[str, dict[str, Any]]:
-        """Vega-Lite specifications by palette name, without rows and width. Only tests validate them."""
+        """Vega-Lite specifications keyed by palette name, without rows or width. They are validated in tests only."""
         return {
             palette.name: {
                 **self.draw(palette).to_dict(validate=False),
-                "description": self.alt,  # vega replaces the page's own aria-label with this
+                "description": self.alt,  # Vega replaces the page's own aria-label with this
                 "config": theme(palette),
             }
             for palette in (LIGHT, DARK)
         }
 
     def fluid_specifications(self) -> dict[str, dict[str, Any]]:
-        """Return the specifications, by palette name, of a chart that fills the width of its container."""
+        """Return the specifications, keyed by palette name, of a chart that fills its container's width."""
         fluid = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
         return {name: {**specification, **fluid} for name, specification in self.specifications.items()}
 
     def static_specification(self, palette: Palette = LIGHT) -> dict[str, Any]:
-        """Return the specification of a standalone picture, with its rows and a fixed width."""
+        """Return the specification of a standalone picture, including its rows, with a fixed width."""
         chart = self.specifications[palette.name]
         return {**chart, "width": STATIC_WIDTH, "datasets": {**chart.get("datasets", {}), "rows": self.drawn}}
 

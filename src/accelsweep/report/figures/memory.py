@@ -1,4 +1,4 @@
-"""Memory against batch size, one line per combination of the other axes, with the device's limit if known."""
+"""Memory by batch size, one line per combination of the other axes, with the device's limit if known."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MEBI = 2**20
 
 
 def memory_figure(findings: Findings) -> Figure | Skipped:
-    """Return the memory of each setting against its batch size, or why there is none."""
+    """Return each setting's memory by batch size, or why there is nothing to draw."""
     if len({setting.axes.get("batch_size") for setting in findings.settings}) < 2:
         return Skipped("memory", "batch_size took one value only")
     for metric in MEMORY_METRICS:

@@ -17,7 +17,7 @@ _DIRECTION = {"max": ", higher is better", "min": ", lower is better"}
 
 
 def quality_figure(findings: Findings) -> Figure | Skipped:
-    """Return the quality of each setting with its interval, or why there is none."""
+    """Return each setting's quality with its interval, or why there is nothing to draw."""
     rows = [
         {
             "setting": setting.setting,

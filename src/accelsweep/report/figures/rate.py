@@ -1,4 +1,4 @@
-"""The rate over batch sizes: a heat map by precision, and lines that mark failed settings."""
+"""The rate by batch size: a heat map over precision, and lines with failed settings marked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from accelsweep.report.figures.figure import MAX_SERIES, ROWS, SI_AXIS, Chart, F
 
 COLUMNS = ("setting", "series", "batch_size", "rate", "low", "high", "confidence", "count", "outcome", "knee")
 MAX_LINES = 40
-"""Maximum rows of a heat map, which fit a screen; the table has all settings."""
+"""Maximum rows in a heat map, chosen to fit a screen; the table lists all settings."""
 
 _FAILED = "!isValid(datum.rate)"
 _MEASURED = "isValid(datum.rate)"
@@ -57,7 +57,7 @@ def heatmap_figure(findings: Findings) -> Figure | Skipped:
 
 
 def throughput_figure(findings: Findings) -> Figure | Skipped:
-    """Return the rate against batch size, one line per combination of the other axes, or why there is none."""
+    """Return the rate by batch size, one line per combination of the other axes, or why there is nothing to draw."""
     if _value_count(findings, "batch_size") < 2:
         return Skipped("throughput", "batch_size took one value only")
     rows = _rows(findings)
@@ -90,7 +90,7 @@ def _value_count(findings: Findings, axis: str) -> int:
 
 
 def _rows(findings: Findings) -> list[dict[str, Any]]:
-    """Return a row for each setting with a batch size. The largest measured batch size is never the knee."""
+    """Return a row for each setting that has a batch size. The largest measured batch size is never the knee."""
     sizes = {setting.setting: setting.axes.get("batch_size") for setting in findings.settings}
     knees = {
         (curve.knee, curve.hardware)

@@ -1,4 +1,4 @@
-"""Scaling: speed-up and efficiency against the number of devices."""
+"""Scaling: speed-up and efficiency by number of devices."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from accelsweep.report.figures.figure import MAX_SERIES, ROWS, Chart, DataRow, F
 
 
 def scaling_figure(findings: Findings) -> Figure | Skipped:
-    """Return the speed-up against the number of devices, with ideal scaling, or why there is none."""
+    """Return the speed-up by number of devices, with ideal scaling, or why there is nothing to draw."""
     return _figure(findings, "scaling", "speedup", "Speed-up", "speed-up over the fewest devices", "~r")
 
 
 def efficiency_figure(findings: Findings) -> Figure | Skipped:
-    """Return the scaling efficiency against the number of devices, or why there is none."""
+    """Return the scaling efficiency by number of devices, or why there is nothing to draw."""
     return _figure(findings, "efficiency", "efficiency", "Scaling efficiency", "efficiency", "~%")
 
 
@@ -89,7 +89,7 @@ def _kind(point: ScalingPoint) -> str:
 
 
 def _ideal(rows: Sequence[DataRow], value: str) -> list[dict[str, float]]:
-    """Return ideal scaling if devices were added: the ratio of devices for a speed-up, 1 for an efficiency."""
+    """Return ideal scaling if devices were added: the device ratio for a speed-up, 1 for an efficiency."""
     devices = sorted({row["devices"] for row in rows if row["added"]})
     return [{"devices": count, "ideal": count / devices[0] if value == "speedup" else 1} for count in devices]
 

@@ -32,7 +32,7 @@ from accelsweep.report.figures.figure import (
 )
 
 FIRST_SCREEN_ROWS = 8
-"""Lines that fit the first screen. The page draws the others when a box is ticked; static pictures draw all lines."""
+"""Number of lines that fit the first screen. The page shows the rest when a box is ticked; static pictures show all."""
 
 ROW_STEP = 24
 """Height of one line, in pixels."""
@@ -103,7 +103,7 @@ _NO_INTERVAL = dict.fromkeys(("low", "high", "from", "to", "under", "over", "con
 
 
 def _repeat(row: DataRow, point: RunPoint, domain: tuple[float, float]) -> dict[str, Any]:
-    """Return a repeat's row; a repeat beyond the axis is in the data only."""
+    """Return a repeat's row. A repeat beyond the axis appears in the data only."""
     ratio = point.ratio
     return {
         **row,
@@ -117,7 +117,7 @@ def _repeat(row: DataRow, point: RunPoint, domain: tuple[float, float]) -> dict[
 
 
 def _unmeasured(findings: Findings) -> list[dict[str, Any]]:
-    """Return a single row for all settings without a rate, with the first reason."""
+    """Return a single row for all settings without a rate, giving the first reason."""
     without = [setting for setting in findings.settings if setting.verdict is Verdict.not_measured]
     if not without:
         return []

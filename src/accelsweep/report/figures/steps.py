@@ -25,7 +25,7 @@ ALL_RUNS = "all"
 COLUMNS = ("run", "setting", "rank", "step", "phase", "step_seconds")
 MAX_RUNS = 12
 MAX_BANDS = 6
-"""Maximum settings to draw: more bands do not fit a screen."""
+"""Maximum settings to draw: more bands would not fit a screen."""
 
 BAND_REACH = 10.0
 """A band extends to at most this many times the slowest run's median step; a longer step is drawn as an arrow."""
@@ -34,11 +34,11 @@ BAND_PIXELS = 64
 """Height of one setting's band."""
 
 MAX_STEPS = 300
-"""Maximum steps to draw per run; for a longer run, every second, third, ... step is drawn, which the note states."""
+"""Maximum steps to draw per run. Longer runs are thinned to every second, third, ... step, as stated in the note."""
 
 
 def steps_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
-    """Return the step times of the selected runs, or why there are none. Damaged files are left out."""
+    """Return the step times of the selected runs, or why there are none. Damaged files are skipped."""
     runs = selected_runs(findings)
     bands = list(dict.fromkeys(label for label, _ in runs))[:MAX_BANDS]
     rows: list[DataRow] = []
@@ -49,7 +49,7 @@ def steps_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
         steps = _read(folder, point.run)
         stride = max(1, math.ceil(len({step["step"] for step in steps}) / MAX_STEPS))
         thinned = thinned or stride > 1
-        # In merged sweeps, each sweep has its own repeat 0 of a setting.
+        # In merged sweeps, each sweep contains its own repeat 0 of a setting.
         sweep = f"{MergedName.of(point.run).sweep}, " if findings.merged else ""
         rows += [
             {
@@ -83,7 +83,7 @@ def steps_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
 
 
 def selected_runs(findings: Findings) -> list[tuple[str, RunPoint]]:
-    """Return (label, run) of the most relevant runs: recommended, baseline, alternatives, doubted, the rest."""
+    """Return (label, run) for the most relevant runs: recommended, baseline, alternatives, doubted, then the rest."""
     advice = findings.recommendation
     first = [
         advice.choice.setting if advice.choice else None,

@@ -22,7 +22,7 @@ PRICES = {
     "energy": (ENERGY,),
     "memory": MEMORY_METRICS,
 }
-"""What the rate is drawn against in the figures `pareto-NAME`, each with its metrics, best first."""
+"""What the `pareto-NAME` figures plot the rate against: for each, its metrics in order of preference."""
 
 _ROLES = {
     "recommended": ("accent", "diamond"),
@@ -35,7 +35,7 @@ _ROLES = {
 
 
 def tradeoff_figures(findings: Findings) -> list[Figure | Skipped]:
-    """Return one figure per trade-off, each drawn or skipped with a reason."""
+    """Return one figure per trade-off, either drawn or skipped with a reason."""
     return [_tradeoff(findings, price) for price in PRICES]
 
 
@@ -100,7 +100,7 @@ def _place_names(rows: list[dict[str, Any]]) -> None:
 
 
 def _missing_reason(findings: Findings, price: str) -> str:
-    """Return the first stated reason, in parentheses, why this metric was neither measured nor given."""
+    """Return the first stated reason, in parentheses, why this metric was neither measured nor provided."""
     if price == "cost" and findings.costs_note:
         return f" ({findings.costs_note})"
     known = (setting.metrics.get(metric) for setting in findings.settings for metric in PRICES[price])
@@ -129,7 +129,7 @@ def _draw(palette: Palette, *, title: str, rows: list[dict[str, Any]], unit: str
 
 
 def _price_axis(title: str, rows: list[dict[str, Any]]) -> alt.X:
-    """Return the horizontal axis; for bytes it has round ticks in mebibytes, as in the tables."""
+    """Return the horizontal axis. For bytes, ticks are at round numbers of mebibytes, as in the tables."""
     values, unit = [row["value"] for row in rows], str(rows[0]["unit"])
     scale = alt.Scale(zero=False, padding=24)
     if unit not in ("B", "bytes"):
