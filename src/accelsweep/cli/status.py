@@ -65,9 +65,9 @@ class StatusAnswer(Answer):
 
 
 def print_status(home: Path, name: str | None, *, as_json: bool = False) -> int:
-    """Print the state of one sweep, or of all sweeps in this folder; a damaged one does not hide the others.
+    """Print the state of one sweep, or of all sweeps in this folder; a damaged sweep does not hide the others.
 
-    Return 1 if the plan of one of several sweeps cannot be read, else 0.
+    Return 1 if any of several sweeps' plans cannot be read, else 0.
     """
     if name is None:
         answer = _all_sweeps(home)

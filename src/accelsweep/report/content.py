@@ -295,7 +295,7 @@ METHOD = (
     "Quality is measured in a separate phase after a fixed number of samples, with a seed per repeat.",
     "Nothing is dropped: outliers, failures and doubts are shown. Unknown values have their reason.",
 )
-"""The method in short; `docs/method.md` has the details."""
+"""A short description of the method; see `docs/method.md` for details."""
 
 
 def method_of(findings: Findings) -> tuple[str, ...]:

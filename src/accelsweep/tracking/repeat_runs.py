@@ -63,7 +63,7 @@ def setting_key(setting: str) -> str:
 def run_name(axes: Mapping[str, Any], repeat: int | None = None) -> str:
     """Return the run name of a setting or a repeat: `cuda x2, bf16, b256 #2`.
 
-    It is truncated to what the UI shows; the tag `setting` has the full name.
+    It is truncated to what the UI shows; the tag `setting` contains the full name.
     """
     suffix = "" if repeat is None else f" #{repeat}"
     name, limit = storable_text(short_label(axes)), _VISIBLE_NAME - len(suffix)

@@ -138,7 +138,7 @@ class Server:
         return "\n".join(tail_lines(self._log, 12))
 
     def wait_until_ready(self) -> None:
-        """Wait until the server responds. Raises AccelsweepError if it exits or takes too long.
+        """Wait until the server responds. Raises AccelsweepError if it exits or times out.
 
         Another server may bind the port first. Its responses are ignored, and PortTaken is raised as soon as ours has
         exited.

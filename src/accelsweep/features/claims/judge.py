@@ -132,7 +132,7 @@ def _wanted_text(wanted: Mapping[str, Any]) -> str:
 
 
 def _absent(figure: ClaimFigure, settings: Sequence[SettingRuns]) -> str:
-    """Return which of the expression's metrics is missing from all runs, with the reason given by the runs."""
+    """Return which of the expression's metrics is missing from all runs, with the reason that the runs state."""
     runs = [run for group in settings for run in measured_of(group)]
     for name in figure.metrics:
         if not any(run.value(name) for run in runs):

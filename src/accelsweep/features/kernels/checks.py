@@ -10,7 +10,7 @@ KERNELS = "accelsweep.features.kernels."
 
 
 def check(config: SettingConfig, file_of: FileOf) -> None:  # noqa: ARG001 - no file is to blame
-    """Raise InputError if `task=kernels` has a model to train, or another task has a kernel."""
+    """Raise InputError if `task=kernels` is combined with a model to train, or another task with a kernel."""
     target = config.model_target
     if config.task == "kernels" and target.startswith("accelsweep.") and not target.startswith(KERNELS):
         raise InputError(

@@ -33,7 +33,7 @@ class _Step:
 def build_section(analysis: Analysis) -> Ladder | None:
     """Return the rungs of the sweep's ladders; None if there are no ladders.
 
-    Settings that differ in another axis, or ran on different kinds of hardware, are on different ladders. The intervals
+    Settings that differ in another axis, or ran on different hardware kinds, belong to different ladders. The intervals
     of all gains hold simultaneously: every rung that the plan supports counts towards the family, measured or not.
     """
     axis = LadderOptions.model_validate(analysis.manifest.options.report).ladder
@@ -101,7 +101,7 @@ _Gains = Mapping[tuple[int, int], Comparison]
 
 
 def _gains(steps: Sequence[_Step], rules: Rules) -> _Gains:
-    """Compare all comparable pairs of rungs; variances are pooled per kind of hardware."""
+    """Compare all comparable pairs of rungs; variances are pooled per hardware kind."""
     pairs = {
         (id(step.setting), id(other)): (step.setting, other)
         for step in steps

@@ -97,7 +97,7 @@ FEW_RATES = 60
 
 @dataclass(frozen=True)
 class RateTable:
-    """Published rates as arrays with one row per rate; `log_seconds` has logarithms of seconds per sample."""
+    """Published rates as arrays with one row per rate; `log_seconds` contains logarithms of seconds per sample."""
 
     parts: Vector
     log_seconds: Vector
@@ -187,7 +187,7 @@ def leave_one_device_out(table: RateTable, refit: Refit) -> Vector:
 
 
 def leave_one_family_out(table: RateTable, refit: Refit) -> Vector:
-    """Return log(projected / published time) of each rate, from a fit without its family; NaN if it has no others."""
+    """Return log(projected / published time) for each rate, fitted without its family; NaN if it is the only family."""
     errors = np.full(len(table.log_seconds), np.nan)
     for kind in sorted(set(table.families.tolist())):
         held_out = table.families == kind
