@@ -30,7 +30,7 @@ class Outcome(str, Enum):
     unsupported = "unsupported"
     """The config, device or model does not support it."""
     timed_out = "timed_out"
-    """It reached `limits.run_seconds`, or finished no step within `limits.silence_seconds`."""
+    """It reached `limits.run_seconds`, or finished no step for `limits.silence_seconds`."""
     crashed = "crashed"
     """It ended with an error, or died without an error message."""
     not_run = "not_run"
