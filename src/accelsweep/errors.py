@@ -36,7 +36,7 @@ class AccelsweepError(Exception):
 
 
 class InputError(AccelsweepError):
-    """The user's input (override, config, name, price) is invalid. Raised before anything is written."""
+    """The user's input (override, config, name, price) is wrong. Raised before anything is written."""
 
     exit_code = EXIT_INPUT
 

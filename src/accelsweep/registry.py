@@ -206,7 +206,7 @@ class Feature:
     `device_kind` is a subclass of `devices.device_kind.DeviceKind`.
     `reserved_names` are names that sweeps must not use.
     `request` is a subclass of `driver.request.Extension`: the part that one of its commands adds to the request.
-    `run_elsewhere` is a function (home, `driver.request.Request`, the given options that print to the terminal) that
+    `run_elsewhere` is a function (home, `driver.request.Request`, the options in use that print to the terminal) that
     runs the command elsewhere, such as in the background, and returns the exit code; None if this was not requested.
     `listener` is a function (request, folder or None) that returns a `driver.run_sweep.Listener`.
     `background_driver` is a class with the interface `driver.sweep_lock.BackgroundDriver`.

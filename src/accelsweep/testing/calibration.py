@@ -1,4 +1,4 @@
-"""Calibrated workloads: steps and data waits of known length, to test measurements against true values.
+"""Calibrated workloads: steps and data waits of known duration, to test measurements against true values.
 
 A step busy-waits on the monotonic clock, so it takes exactly as long as scheduled on any device. It trains a single
 weight, so that every loop can run it.
@@ -19,7 +19,7 @@ from accelsweep.workloads.training_stream import make_loader, rank_and_size
 
 
 def spin(seconds: float) -> None:
-    """Busy-wait for `seconds` of the monotonic clock."""
+    """Busy-wait for `seconds` on the monotonic clock."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass
@@ -38,9 +38,9 @@ class TimedStep(pl.LightningModule):
         stalled_rank: int = -1,
         stall_seconds: float = 0.0,
     ) -> None:
-        """Set the step time: `seconds * (1 + drift_per_step * i)` for step i.
+        """Set the step time to `seconds * (1 + drift_per_step * i)` for step i.
 
-        It is multiplied by `slow_factor` if i is a multiple of `slow_every` or below `slow_warmup_steps`, and
+        It is multiplied by `slow_factor` if i is a multiple of `slow_every` or less than `slow_warmup_steps`, and
         `stall_seconds` are added on rank `stalled_rank`.
         """
         super().__init__()
@@ -51,7 +51,7 @@ class TimedStep(pl.LightningModule):
         self._steps = 0
 
     def seconds_of(self, step: int) -> float:
-        """Return the length of step `step` (from 0) on this rank."""
+        """Return the duration of step `step` (from 0) on this rank."""
         seconds = self._seconds * (1.0 + self._drift * step)
         if step < self._slow_warmup or (self._slow_every and step % self._slow_every == 0):
             seconds *= self._slow_factor
@@ -71,11 +71,11 @@ class TimedStep(pl.LightningModule):
 class TimedNetwork(nn.Module):
     """A layer that maps `features` inputs to `classes` logits and sleeps for `seconds` per call.
 
-    Sleeping uses no CPU, so that two such layers in one process do not slow each other down, like two devices.
+    Sleeping uses no CPU, so two such layers in one process do not slow each other down, just like two devices.
     """
 
     def __init__(self, seconds: float, features: int = 8, classes: int = 4) -> None:
-        """`seconds` is the time of a forward pass; a backward pass takes no time."""
+        """`seconds` is the duration of a forward pass; a backward pass takes no time."""
         super().__init__()
         self.layer = nn.Linear(features, classes)
         self._seconds = seconds

@@ -1,8 +1,8 @@
 """The simulated device's driver: a folder with files shared by all processes on a machine.
 
-`device.json` holds the device's properties. Each process that uses the device has a file below `processes` with its
-allocated memory and busy time, from which memory in use, energy, heat and foreign processes are derived. As with a real
-driver, telemetry does not need torch. A killed process frees its memory, but its energy still counts.
+`device.json` contains the device's properties. Each process that uses the device writes its allocated memory and busy
+time to a file under `processes`, from which memory in use, energy, heat and foreign processes are derived. As with a
+real driver, telemetry does not require torch. A killed process frees its memory, but its energy still counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from accelsweep.devices.device_kind import TelemetryUnavailable, foreign_process
 from accelsweep.devices.host import pid_exists
 
 SIMULATED_VARIABLE = "ACCELSWEEP_SIMULATED"
-"""The environment variable for the folder. If it is not set, there is no simulated device."""
+"""The environment variable that names the folder. If it is not set, there is no simulated device."""
 
 UUID = "SIM-00000000"
 
@@ -28,12 +28,12 @@ UUID = "SIM-00000000"
 class Spec:
     """The device's properties and the device time of its operations.
 
-    An operation takes `kernel_seconds`, or its entry in `seconds` (`aten.mm`); for matrix products and convolutions
-    their FLOPs over `flops_per_second` are added. A copy from or to the host takes its bytes over
+    An operation takes `kernel_seconds`, or its entry in `seconds` (`aten.mm`); for matrix products and convolutions,
+    their FLOPs divided by `flops_per_second` are added. A copy from or to the host takes its bytes divided by
     `copy_bytes_per_second`. `stalls` are pairs (busy seconds before the stall, seconds of the stall). After
-    `throttled_after` busy seconds everything takes `throttle` times as long. `launch_seconds` is host time per
-    operation, on a simulated clock only. `wear` slows everything down by this factor without being visible in telemetry
-    or fingerprint.
+    `throttled_after` busy seconds, everything takes `throttle` times as long. `launch_seconds` is host time per
+    operation, on a simulated clock only. `wear` is a factor that slows everything down without showing up in telemetry
+    or the fingerprint.
     """
 
     model: str = "Simulated device"
@@ -54,7 +54,7 @@ class Spec:
 
     @classmethod
     def read(cls, folder: Path) -> Spec:
-        """Read `device.json`. Raises TelemetryUnavailable if it is unreadable or has an unknown key."""
+        """Read `device.json`. Raises TelemetryUnavailable if it is unreadable or contains an unknown key."""
         try:
             values = json.loads((folder / "device.json").read_text("utf-8"))
             return cls(**{**values, "stalls": tuple(map(tuple, values.get("stalls", ())))})
@@ -72,9 +72,9 @@ class Spec:
 
 @dataclass
 class Usage:
-    """A process's allocated bytes, busy seconds, and throttled seconds (`held_back`) among these.
+    """A process's allocated bytes and busy seconds, including the throttled seconds (`held_back`) among them.
 
-    Work is queued until `free_at` on the device's clock, so a part of `busy` may be in the future.
+    Work is queued until `free_at` on the device's clock, so part of `busy` may lie in the future.
     """
 
     bytes: int = 0
@@ -88,15 +88,15 @@ class Usage:
 
 
 class ProcessUsage:
-    """The usage by this process. Telemetry in the same process reads `use` directly instead of the file."""
+    """The usage of this process. Telemetry in the same process reads `use` directly instead of the file."""
 
     def __init__(self, folder: Path) -> None:
-        """`folder` is the device's; the file is created by `write`."""
+        """`folder` is the device's folder, in which `write` creates the file."""
         self.use, self.folder = Usage(), folder
         self._file = folder / "processes" / f"{os.getpid()}.json"
 
     def write(self) -> None:
-        """Write the usage to the file for other processes."""
+        """Write the usage to the file, for other processes to read."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         draft = self._file.with_suffix(".draft")
         draft.write_text(json.dumps(self.use.__dict__), "utf-8")
@@ -104,7 +104,7 @@ class ProcessUsage:
 
 
 PROCESS_USAGES: dict[Path, ProcessUsage] = {}
-"""This process's usage, by the device's folder."""
+"""This process's usage, keyed by the device's folder."""
 
 
 def folder() -> Path | None:
@@ -114,7 +114,7 @@ def folder() -> Path | None:
 
 
 def usage_by_process(where: Path) -> dict[int, Usage]:
-    """Return the usage by process ID, including processes that have ended."""
+    """Return all processes' usage, keyed by process ID, including processes that have ended."""
     usage = dict(_read_usage(where))
     if where in PROCESS_USAGES:
         usage[os.getpid()] = PROCESS_USAGES[where].use
@@ -130,12 +130,12 @@ def _read_usage(where: Path) -> Iterator[tuple[int, Usage]]:
 
 
 def active_processes(where: Path) -> dict[int, Usage]:
-    """Return the usage of live processes."""
+    """Return the usage of live processes, keyed by process ID."""
     return {pid: use for pid, use in usage_by_process(where).items() if pid_exists(pid)}
 
 
 class SimulatedTelemetry:
-    """The telemetry of this machine's device, on the clock `time.perf_counter`."""
+    """Telemetry for this machine's device, based on the clock `time.perf_counter`."""
 
     def state(self, identity: str) -> dict[str, Any]:
         """Return the device's state. Raises TelemetryUnavailable if the device does not exist."""

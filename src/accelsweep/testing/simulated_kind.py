@@ -1,4 +1,4 @@
-"""The simulated device as a kind of device; it exists if an environment variable is set to its folder."""
+"""The device kind of the simulated device, which exists if an environment variable is set to its folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SimulatedKind(DeviceKind):
 
     @property
     def module(self) -> Any:
-        """Its torch module, registered on first use."""
+        """The device's torch module, registered on first use."""
         from accelsweep.testing.simulated_torch import register
 
         register()

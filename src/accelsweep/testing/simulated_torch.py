@@ -1,4 +1,4 @@
-"""The simulated device in torch: shapes are computed at once on the meta device, data later on the CPU."""
+"""The simulated device in torch: shapes are computed eagerly on the meta device, and data lazily on the CPU."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from accelsweep.testing.simulator import Allocation, Buffer, Slot, buffer, curre
 aten = torch.ops.aten
 
 RESHAPE_OPS = {aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default}
-"""Operations for which torch requests views, as it considers all tensors contiguous, but data may need copying."""
+"""Operations for which torch requests a view because it considers all tensors contiguous; data may need copying."""
 
 CONTIGUOUS_OPS = ("_fused", "linalg_vector_norm")
 """Name prefixes of operations on gradients whose result depends on the memory layout.
 
-torch copies gradients whose strides differ from their parameter's, but strides are not visible to it here.
+torch copies gradients whose strides differ from their parameter's, but on this device it cannot see the strides.
 """
 
 
@@ -90,7 +90,7 @@ def _there(source: Any) -> Any:
 
 
 def _laid_out(op: Any, source: Any) -> Any:
-    """Return the worker's argument, contiguous if the operation depends on the memory layout."""
+    """Return the worker's argument, made contiguous if the operation depends on the memory layout."""
     there = _there(source)
     in_order = isinstance(there, Tensor) and op.__name__.startswith(CONTIGUOUS_OPS)
     return there.contiguous() if in_order else there
@@ -116,7 +116,7 @@ def _made(outputs: list[Any], inputs: list[Buffer], given: list[Tensor]) -> tupl
 
 
 def _run_synchronously(op: Any, flat: list[Any], spec: Any) -> Any:
-    """Wait for the device and compute immediately, as any device must if the shape depends on the data."""
+    """Wait for the device and compute eagerly, as any device must if the shape depends on the data."""
     current().wait(str(op))
     with torch.no_grad():
         found = _call(op, pytree.tree_unflatten([_there(_source(one)) for one in flat], spec))
@@ -152,7 +152,7 @@ def _allocated(make: Callable[[str], Tensor]) -> Tensor:
 
 
 def copy_from(source: Tensor, into: Tensor, non_blocking: bool = False) -> Tensor:
-    """Copy between host and device, or on the device. As in CUDA, only non-blocking copies to the device are async.
+    """Copy between host and device or within the device. As in CUDA, only non-blocking copies to the device are async.
 
     https://docs.pytorch.org/docs/stable/notes/cuda.html#use-pinned-memory-buffers
     """
@@ -182,18 +182,18 @@ def _copy_seconds(source: Tensor, crossing: bool) -> float:
 
 
 def scalar(tensor: Tensor) -> Any:
-    """Wait for the device and return the number in a tensor."""
+    """Wait for the device and return a tensor's only number."""
     current().wait("item")
     return buffer(tensor).slot.numbers.item()
 
 
 def convolution_backward(gradient: Tensor, inputs: Tensor, weight: Tensor, *rest: Any) -> Any:
-    """Run the gradient of a convolution. torch omits the bias's size, which is the number of output channels."""
+    """Compute a convolution's gradient. torch omits the bias size, which is the number of output channels."""
     return kernel(aten.convolution_backward.default, gradient, inputs, weight, [gradient.shape[1]], *rest)
 
 
 class Event:
-    """A mark in the queue, timed by the device."""
+    """A mark in the queue that is timed by the device."""
 
     def __init__(self, device: Any = None, *, enable_timing: bool = False, **_: Any) -> None:
         """Every event is timed; `enable_timing` exists for compatibility with CUDA."""
@@ -215,7 +215,7 @@ class Event:
         current().wait("event")
 
     def elapsed_time(self, later: Event) -> float:
-        """Return the milliseconds until a later mark. Raises RuntimeError until both have been passed."""
+        """Return the milliseconds until a later mark. Raises RuntimeError unless both marks have been passed."""
         if self._moment is None or later._moment is None:
             raise RuntimeError("both events must be recorded and completed before calculating elapsed time")
         return (later._moment - self._moment) * 1e3
@@ -253,11 +253,11 @@ class Module:
         current().wait("synchronize")
 
     def work(self, seconds: float) -> None:
-        """Launch a kernel of known length."""
+        """Launch a kernel of known duration."""
         current().launch(seconds, lambda: None)
 
     def manual_seed(self, seed: int) -> None:
-        """Do nothing: random numbers come from the CPU's generator."""
+        """Do nothing, because random numbers come from the CPU's generator."""
 
     def manual_seed_all(self, seed: int) -> None:
         """Do nothing, like `manual_seed`."""
@@ -267,10 +267,10 @@ class Module:
         return torch.get_rng_state()
 
     def set_rng_state(self, state: torch.Tensor, device: Any = None) -> None:
-        """Do nothing: the CPU's generator is restored separately."""
+        """Do nothing, because the CPU's generator is restored separately."""
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
-        """Return the types of autocast, which has no effect here: data keeps its type."""
+        """Return the dtypes accepted by autocast, which has no effect on this device: data keeps its dtype."""
         return [torch.bfloat16, torch.float16]
 
     def get_device_name(self, device: Any = None) -> str:
@@ -299,7 +299,7 @@ class Module:
         return current().allocator.peak_reserved
 
     def mem_get_info(self, device: Any = None) -> tuple[int, int]:
-        """Return the device's free and total bytes, considering all processes."""
+        """Return the device's free and total bytes, taking all processes into account."""
         device_ = current()
         used_bytes = sum(use.bytes for use in driver.active_processes(device_.usage.folder).values())
         return device_.spec.memory_bytes - used_bytes, device_.spec.memory_bytes
@@ -341,7 +341,7 @@ VIEW_OPS = (
     "_reshape_alias",
     "_unsafe_view",
 )
-"""Overrides torch's default implementations, which use strides that differ from those of the data here."""
+"""Overrides of torch's default implementations, whose strides differ from those of this device's data."""
 
 
 def unavailable() -> str | None:
@@ -406,7 +406,7 @@ def _through(op: Any) -> Any:
 
 
 def _pinned_memory() -> Any:
-    """Support pinning of host tensors: a copy marked as pinned, which is not faster."""
+    """Support pinning host tensors by returning a copy that is marked as pinned but no faster."""
     library = _library("aten")
 
     def pin(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:

@@ -1,8 +1,8 @@
 """The process's simulated device: a queue whose worker thread computes the results on the CPU.
 
-Launches are asynchronous, and reading a result waits for the queue; `waits` lists the causes. On the real clock an
-operation ends after its device time or when its result has been computed, whichever is later. On a simulated clock only
-device times count, so that load on the machine has no effect.
+Launches are asynchronous, and reading a result waits for the queue; `waits` lists the causes. On the real clock, an
+operation ends after its device time or when its result has been computed, whichever is later. On a simulated clock,
+only device times count, so that load on the machine has no effect.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class HostClock(Protocol):
 
 
 class RealClock:
-    """The monotonic clock, on which host work takes real time."""
+    """The monotonic clock, on which host work takes as long as it really does."""
 
     simulated = False
 
@@ -48,7 +48,7 @@ class RealClock:
         return time.perf_counter()
 
     def spend(self, seconds: float) -> None:
-        """Do nothing: real time has already passed."""
+        """Do nothing, because real time has already passed."""
 
     def wait_until(self, moment: float) -> None:
         """Sleep."""
@@ -57,17 +57,17 @@ class RealClock:
 
 
 ALIGNMENT_BYTES = 512
-"""Sizes are rounded up to multiples of this, as in the CUDA allocator."""
+"""Allocation sizes are rounded up to multiples of this, as in the CUDA allocator."""
 
 SEGMENT_BYTES = 2 * 2**20
 """Reserved memory grows in segments of this size."""
 
 
 class Allocator:
-    """Counts bytes as torch's allocators do; the data itself is in host memory."""
+    """Counts bytes like torch's allocators; the data itself is in host memory."""
 
     def __init__(self, total: int, use: Usage, others: Callable[[], int] = lambda: 0) -> None:
-        """`total` is the device's memory, of which other processes use `others()`; `use` is kept up to date.
+        """`total` is the device's memory, and `others()` returns how much other processes use. Keeps `use` up to date.
 
         `most` limits how much this process may reserve.
         """
@@ -85,11 +85,11 @@ class Allocator:
         return Allocation(self, size)
 
     def free(self, size: int) -> None:
-        """Free an allocation; its memory stays reserved."""
+        """Free an allocation, whose memory stays reserved."""
         self.allocated -= size
 
     def empty_cache(self) -> None:
-        """Release segments that are not needed for allocated memory."""
+        """Release segments that contain no allocated memory."""
         self._reserve(-(-self.allocated // SEGMENT_BYTES) * SEGMENT_BYTES)
 
     def reset_peaks(self) -> None:
@@ -110,7 +110,7 @@ class Allocator:
 
 
 class Allocation:
-    """Allocated bytes, freed with this object."""
+    """Allocated bytes, which are freed when this object is deleted."""
 
     def __init__(self, allocator: Allocator, size: int) -> None:
         """`size` is in bytes and already aligned."""
@@ -122,10 +122,10 @@ class Allocation:
 
 
 class Timeline:
-    """The device time at which the queue becomes empty, and the busy time until then."""
+    """Tracks the device time at which the queue becomes empty, and the busy time until then."""
 
     def __init__(self, spec: Spec, use: Usage) -> None:
-        """`use` is kept up to date."""
+        """Keeps `use` up to date."""
         self._spec, self._use = spec, use
         self._stalls = sorted(spec.stalls)
         self.free_at = 0.0
@@ -133,8 +133,8 @@ class Timeline:
     def work(self, launched: float, seconds: float, finished: float = 0.0) -> None:
         """Append an operation of `seconds`, launched at `launched`, plus stalls and throttling.
 
-        It starts when the device is free, and does not end before `finished`, the time at which its result was
-        computed.
+        The operation starts when the device is free and does not end before `finished`, the time at which its result
+        was computed.
         """
         begin, stall = max(self.free_at, launched), self._stall()
         seconds *= self._spec.wear
@@ -163,10 +163,10 @@ Work = Callable[[], None]
 
 
 class Simulator:
-    """A device and its queue. `launched` counts operations, `copies` those between host and device."""
+    """A device and its queue. `launched` counts operations, and `copies` counts copies between host and device."""
 
     def __init__(self, spec: Spec, folder: Path, clock: HostClock | None = None) -> None:
-        """`folder` is the driver's. The worker thread starts with the first operation."""
+        """`folder` is the driver's folder. The worker thread starts with the first operation."""
         self.spec, self.clock = spec, clock or RealClock()
         self.usage = PROCESS_USAGES[folder] = ProcessUsage(folder)
         self.timeline = Timeline(spec, self.usage.use)
@@ -199,12 +199,12 @@ class Simulator:
             self.usage.write()
 
     def append(self, work: Work) -> None:
-        """Queue work that takes no time: initialising a new tensor."""
+        """Queue work that takes no time, such as initialising a new tensor."""
         self._start()
         self._queue.put(work)
 
     def mark(self, note: Callable[[float], None]) -> None:
-        """Queue a mark: `note` gets the device time at which the mark is passed."""
+        """Queue a mark; `note` is called with the device time at which the mark is passed."""
         self._start()
         launched = self.clock.now()
         if self.clock.simulated:
@@ -213,7 +213,7 @@ class Simulator:
             self._queue.put(lambda: note(max(self.timeline.free_at, launched)))
 
     def wait(self, why: str) -> None:
-        """Wait until the queue is empty and its device time has passed. Raises the first error of an operation."""
+        """Wait until the queue is empty and its device time has passed. Raises the first error from an operation."""
         self.waits.append(why)
         if self._thread is not None:
             done = threading.Event()
@@ -265,7 +265,7 @@ def current() -> Simulator:
 
 
 def set_current(simulator: Simulator) -> Simulator:
-    """Make this the process's device, so that tests can replace it."""
+    """Replace the process's device, for tests."""
     _CURRENT[:] = [simulator]
     return simulator
 
@@ -303,7 +303,7 @@ def buffer(tensor: Tensor) -> Buffer:
 
 
 def handle(slot: Slot, meta: Tensor, allocation: Allocation) -> Tensor:
-    """Return a new tensor on the device. torch considers it contiguous, regardless of its data's strides.
+    """Return a new tensor on the device, which torch considers contiguous regardless of the data's strides.
 
     It is never an inference tensor, because a view of a weight must not be one, even in inference mode.
     """

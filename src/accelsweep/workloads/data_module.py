@@ -1,7 +1,7 @@
 """`FiniteData`: the DataModule for all finite data sets that are built in or read from files.
 
 A subclass provides the rows. Split, preprocessing and transfer to the device (`placement`, `preprocess`, `num_workers`,
-`prefetch_factor`, `folds`, `fold`) work the same way for all of them, and with the same seed every choice trains on
+`prefetch_factor`, `folds`, `fold`) work the same way for all subclasses, and with the same seed every choice trains on
 bit-identical batches. `ModuleData` (`data=module`) serves the loaders of a LightningModule that provides its own data.
 """
 
@@ -34,7 +34,7 @@ from accelsweep.workloads.training_stream import (
 AnyRows = TypeVar("AnyRows", TensorRows, LazyRows, Rows)
 
 SPLIT_SEED = 20_240_229
-"""Seed of the split into training and validation rows: the same for every run, so that quality is comparable."""
+"""The seed for splitting training and validation rows, which is the same in every run so that quality is comparable."""
 
 VALIDATION_BATCH = 512
 """The number of rows in a validation batch."""
@@ -45,7 +45,7 @@ PREPROCESSING = (None, "cpu", "device", "auto")
 
 
 class DataOptions(TypedDict, total=False):
-    """The keyword arguments of `FiniteData` (documented there) that every data set passes on."""
+    """The keyword arguments that every data set passes on to `FiniteData`, where they are documented."""
 
     batch_size: Required[int]
     seed: int
@@ -64,10 +64,10 @@ class DataOptions(TypedDict, total=False):
 
 
 class FiniteData(pl.LightningDataModule):
-    """A finite data set as an endless training stream and a fixed validation set."""
+    """Serves a finite data set as an endless training stream and a fixed validation set."""
 
     full_scale = 255.0
-    """The byte that means 1 in this set's images."""
+    """The byte value that represents 1 in this set's images."""
 
     def __init__(
         self,
@@ -86,14 +86,14 @@ class FiniteData(pl.LightningDataModule):
         crop_padding: int = 4,
         flip: bool = True,
     ) -> None:
-        """`batch_size` is per rank, `seed` orders the training rows, and `device` is the training device.
+        """`batch_size` is per rank, `seed` determines the order of training rows, and `device` is the training device.
 
         `placement`: batches come from pageable memory (`loader`), from pinned memory (`pinned`), or from a data set
         that is copied to the device once (`resident`). `preprocess`: images are only scaled to 0..1 (None), or cropped,
         flipped and normalised by the loader (`cpu`) or after the copy (`device`); `auto` selects one of these two for
-        images, depending on the placement, and None for other data. Held out are `validation_share` of the rows, or the
-        `fold`-th of `folds` parts; with `fold="all"` the first part, then each next part after a call to `next_fold`,
-        on a set that is read and placed once.
+        images, depending on the placement, and None for other data. The held-out rows are the share `validation_share`,
+        or the `fold`-th of `folds` parts. With `fold="all"`, the first part is held out first and each call to
+        `next_fold` moves on to the next part; the set is read and placed only once.
         """
         super().__init__()
         _check_choice("placement", placement, PLACEMENTS)
@@ -124,7 +124,7 @@ class FiniteData(pl.LightningDataModule):
         return rows.subset(training), rows.subset(validation)
 
     def _split_numbers(self, count: int, fold: int | str) -> tuple[Tensor, Tensor]:
-        """Return the numbers of the training rows and of the validation rows among `count`."""
+        """Return the row numbers of the training rows and of the validation rows among `count` rows."""
         order = torch.randperm(count, generator=torch.Generator().manual_seed(SPLIT_SEED))
         begin, end = 0, int(count * self._validation_share)
         if self._folds is not None:
@@ -134,7 +134,7 @@ class FiniteData(pl.LightningDataModule):
         return torch.cat((order[:begin], order[end:])), order[begin:end]
 
     def next_fold(self) -> bool:
-        """Hold out the set's next part without reading it again; False without `fold="all"` or after the last part."""
+        """Hold out the next part without reading the set again; False without `fold="all"` or after the last part."""
         if self._all_rows is None or self._current_fold + 1 == self._folds:
             return False
         self._hold_out(self._all_rows, self._current_fold + 1)
@@ -214,13 +214,13 @@ class FiniteData(pl.LightningDataModule):
         return self._loader(EndlessBatches(training, self.batch_size, self.seed, augment, self._finish(training)))
 
     def val_dataloader(self) -> DataLoader[Any]:
-        """Return the whole validation set, the same on every rank."""
+        """Return the whole validation set, which is identical on every rank."""
         _, validation = self._placed_sets()
         batches = ValidationBatches(validation, VALIDATION_BATCH, self._finish(validation))
         return self._loader(batches) if isinstance(validation, LazyRows) else make_loader(batches)
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Preprocess on the device, if `preprocess` requires it, into the module's dtype."""
+        """If `preprocess` requires it, preprocess the batch on the device, converting it to the module's dtype."""
         del dataloader_idx
         if self.preprocess != "device":
             return batch
@@ -233,7 +233,7 @@ class FiniteData(pl.LightningDataModule):
         return self._sets
 
     def _finish(self, rows: Rows) -> Preprocess | None:
-        """Return the loader's processing of each batch; without preprocessing, images in memory were scaled once."""
+        """Return what the loader applies to each batch. Without preprocessing, images in memory are already scaled."""
         if self.preprocess is None:
             return self._scale if isinstance(rows, LazyRows) else None
         return self._augment if self.preprocess == "cpu" else None
@@ -253,7 +253,7 @@ def _per_channel(value: float | Sequence[float]) -> float | tuple[float, ...]:
 
 
 class ModuleData(pl.LightningDataModule):
-    """`data=module`: the LightningModule's loaders. The module gets `batch_size` if its `__init__` accepts it."""
+    """`data=module`: serves the LightningModule's loaders. `batch_size` is passed if its `__init__` accepts it."""
 
     def __init__(self) -> None:
         """The module is created after its data module: see `serve`."""
@@ -267,7 +267,7 @@ class ModuleData(pl.LightningDataModule):
             self.predict_dataloader = module.predict_dataloader  # type: ignore[method-assign]
 
     def train_dataloader(self) -> Any:
-        """Return the module's training loader. Raises InputError if the module has no training loader."""
+        """Return the module's training loader. Raises InputError if the module defines none."""
         assert self._module is not None, "serve comes first"
         if type(self._module).train_dataloader is pl.LightningModule.train_dataloader:
             raise InputError(
@@ -277,7 +277,7 @@ class ModuleData(pl.LightningDataModule):
         return self._module.train_dataloader()
 
     def val_dataloader(self) -> Any:
-        """Return the module's validation loader, or an empty list."""
+        """Return the module's validation loader, or an empty list if it defines none."""
         assert self._module is not None, "serve comes first"
         if type(self._module).val_dataloader is pl.LightningModule.val_dataloader:
             return []

@@ -2,8 +2,8 @@
 
 None of them downloads anything. MNIST (Y. LeCun, C. Cortes and C. Burges, "The MNIST database of handwritten digits")
 and CIFAR-10 (A. Krizhevsky, 2009) are read from their authors' files, in the folders used by torchvision, but without
-torchvision. A pickle can execute any code, so CIFAR-10's pickles are never loaded: the bytes and numbers are extracted
-from the list of opcodes. scikit-learn's files are read without importing scikit-learn.
+torchvision. A pickle can execute arbitrary code, so CIFAR-10's pickles are never loaded: the bytes and numbers are
+extracted from the list of opcodes. scikit-learn's files are read without importing scikit-learn.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ CIFAR_BYTES = prod(CIFAR_SHAPE)
 
 
 class ImageFiles(FiniteData):
-    """A data set in files below `root`. The held-out images are the test images or a fold of the training images."""
+    """A data set in files under `root`. The held-out images are the test images or a fold of the training images."""
 
     def __init__(self, root: str = "datasets", **options: Unpack[DataOptions]) -> None:
-        """`root` is the folder that would be passed to torchvision's classes."""
+        """`root` is the same folder that one would pass to torchvision's classes."""
         super().__init__(**options)
         self._root = Path(root)
 
@@ -54,7 +54,7 @@ class Mnist(ImageFiles):
     """MNIST, or a set in the same file format: FashionMNIST, KMNIST."""
 
     def __init__(self, dataset: str = "MNIST", root: str = "datasets", **options: Unpack[DataOptions]) -> None:
-        """`dataset` is the set's folder below `root`; its subfolder `raw` contains four files, gzipped or not."""
+        """`dataset` is the set's folder under `root`, whose subfolder `raw` contains four files, gzipped or not."""
         super().__init__(root, **options)
         self._folder = self._root / dataset / "raw"
 
@@ -82,7 +82,7 @@ class Cifar10(ImageFiles):
 
 
 def read_idx(path: Path, dimensions: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return the bytes in an idx file, in its shape. Raises InputError for any other kind of file."""
+    """Return an idx file's bytes as an array of the shape it declares. Raises InputError for any other kind of file."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         magic, *shape = struct.unpack_from(f">{1 + dimensions}I", content)
@@ -120,7 +120,7 @@ def _read_cifar_pickle(path: Path) -> tuple[Any, Any]:
 
 
 def _integers_after(key: str, opcodes: list[tuple[str, Any]]) -> list[int]:
-    """Return the integers in the list under `key`, which ends at the next string. Memo indices are not included."""
+    """Return the integers in the list under `key`, which ends at the next string. Memo indices are excluded."""
     after = itertools.islice(itertools.dropwhile(lambda opcode: opcode[1] != key, opcodes), 1, None)
     until_string = itertools.takewhile(lambda opcode: not isinstance(opcode[1], str | bytes), after)
     return [value for name, value in until_string if name in ("BININT", "BININT1", "BININT2")]
@@ -174,7 +174,7 @@ class Digits(FiniteData):
 
 
 TABLES = {"wine": "wine_data.csv", "breast_cancer": "breast_cancer.csv", "iris": "iris.csv"}
-"""scikit-learn's name for each table with classes, and the table's file."""
+"""scikit-learn's name for each table with classes -> the table's file."""
 
 
 def read_table(name: str) -> tuple[Tensor, Tensor]:
@@ -199,7 +199,7 @@ class Table(FiniteData):
 
 
 def standardize(training: TensorRows, validation: TensorRows) -> tuple[TensorRows, TensorRows]:
-    """Return both sets, with columns shifted and scaled so that training rows have mean 0 and standard deviation 1.
+    """Return both sets with columns shifted and scaled so that the training rows have mean 0 and standard deviation 1.
 
     A constant column is only shifted.
     """
@@ -214,14 +214,14 @@ def standardize(training: TensorRows, validation: TensorRows) -> tuple[TensorRow
 
 
 MAX_BYTES = 256 * 2**20
-"""The largest size of a random set's inputs if `samples` is not given; but each rank gets at least two batches."""
+"""The maximum size of a random set's inputs if `samples` is not set; each rank still gets at least two batches."""
 
 MAX_SAMPLES = 8192
-"""The maximum number of samples in such a set, if that is two batches or more for each rank."""
+"""The maximum number of samples in such a set, as long as each rank gets at least two batches."""
 
 
 class RandomData(FiniteData):
-    """A random set, drawn once before training. `shape` is that of one input, with `item_bytes` per number."""
+    """A random set, drawn once before training. `shape` is the shape of one input, with `item_bytes` per number."""
 
     def __init__(
         self,
@@ -231,7 +231,7 @@ class RandomData(FiniteData):
         epoch_samples: int | None,
         **options: Unpack[DataOptions],
     ) -> None:
-        """If `samples` is None, as many as fit are used. `epoch_samples` is the size of the real set represented."""
+        """If `samples` is None, as many as fit are drawn. `epoch_samples` is the size of the real set it represents."""
         super().__init__(**options)
         self._shape, self._epoch_samples = shape, samples if epoch_samples is None else epoch_samples
         fitting = min(MAX_SAMPLES, MAX_BYTES // (prod(shape) * item_bytes))
@@ -239,11 +239,11 @@ class RandomData(FiniteData):
 
     @property
     def epoch_samples(self) -> int | None:
-        """The number of samples in the real set represented by this one; None if the config does not state it."""
+        """The number of samples in the real set that this one represents; None if the config does not set it."""
         return self._epoch_samples
 
     def read(self) -> tuple[Rows, Rows]:
-        """Draw the set from the run's seed. Without folds, some of the training rows are used as the validation set."""
+        """Draw the set using the run's seed. Without folds, some of the training rows serve as the validation set."""
         rows = TensorRows(*self.draw(self._samples, torch.Generator().manual_seed(self.seed)))
         if self._folds is not None:
             return self.split(rows)
@@ -255,7 +255,7 @@ class RandomData(FiniteData):
 
 
 class RandomImages(RandomData):
-    """Images (channels, image_size, image_size) of random non-zero bytes."""
+    """Images (channels, image_size, image_size) filled with random non-zero bytes."""
 
     def __init__(
         self,
@@ -298,7 +298,7 @@ class RandomVectors(RandomData):
 
 
 class RandomTokens(RandomData):
-    """Sequences of tokens for a language model: each token's target is the next token."""
+    """Token sequences for a language model: each token's target is the next token."""
 
     def __init__(
         self,

@@ -1,11 +1,11 @@
 """Image classifiers and fully connected networks in plain torch.
 
-Parameter counts of the published networks, checked against their sources by a test:
+The published networks, with parameter counts that a test checks against their sources:
 
 * ResNet-50 (25.6 M) and ResNet-56 for CIFAR-10 (0.85 M): K. He et al., "Deep Residual Learning for Image Recognition"
   (2015). ResNet-50 is v1.5, the variant for which vendors publish rates: a block's stride is in its 3x3 convolution
-  instead of its first 1x1 convolution. ResNet-56 has the paper's parameter-free shortcuts (option A).
-* AlexNet as defined by benchmarks (62.4 M): no groups, no local response normalisation. AlexNetCifar (85 k) is the
+  instead of its first 1x1 convolution. ResNet-56 uses the paper's parameter-free shortcuts (option A).
+* AlexNet as defined by benchmarks (62.4 M), without groups or local response normalisation. AlexNetCifar (85 k) is the
   small variant for 32x32 images.
 * VGG16 (138.4 M): configuration D of K. Simonyan and A. Zisserman (2015).
 * FCN-5 and FCN-8: fully connected networks with sigmoids, from S. Shi et al. (2016).
@@ -61,7 +61,7 @@ class MLP(Classifier):
         features: int | None = None,
         **execution: Unpack[ExecutionOptions],
     ) -> None:
-        """`image_size` is the side length of a square image in pixels; `features`, if given, is a vector's length."""
+        """`image_size` is the side length of a square image in pixels; `features`, if set, is a vector's length."""
         layers: list[nn.Module] = [nn.Flatten()]
         in_features = channels * image_size**2 if features is None else features
         for _ in range(depth):
@@ -71,7 +71,7 @@ class MLP(Classifier):
 
 
 class FCN(Classifier):
-    """Linear layers with a sigmoid after each except the last, on vectors or flattened images."""
+    """Linear layers with a sigmoid after each one except the last, on vectors or flattened images."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class FCN(Classifier):
         classes: int = 26752,
         **execution: Unpack[ExecutionOptions],
     ) -> None:
-        """`features` is the length of an input, `hidden` the number of units in each hidden layer."""
+        """`features` is the length of an input, and `hidden` is the number of units in each hidden layer."""
         layers: list[nn.Module] = [nn.Flatten()]
         for in_features, out_features in pairwise([features, *hidden, classes]):
             layers += [nn.Linear(in_features, out_features), nn.Sigmoid()]
@@ -145,7 +145,7 @@ class AlexNetCifar(Classifier):
 
 
 class VGG16(Classifier):
-    """Thirteen 3x3 convolutions and three linear layers; 224x224 images give 7x7 features."""
+    """Thirteen 3x3 convolutions and three linear layers; 224x224 images yield 7x7 features."""
 
     STAGES = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))
     """Each stage's number of convolutions, and its channels as a multiple of the first stage's."""
@@ -159,7 +159,7 @@ class VGG16(Classifier):
         dropout: float = 0.5,
         **execution: Unpack[ExecutionOptions],
     ) -> None:
-        """`width` is the number of channels of the first stage, `hidden` the number of units in the linear layers.
+        """`width` is the number of channels of the first stage, and `hidden` the number of units in the linear layers.
 
         Images must be at least 32 pixels wide; sizes other than 224 are pooled to the same 7x7 features.
         """
@@ -194,7 +194,7 @@ class ResNet50(Classifier):
         width: int = 64,
         **execution: Unpack[ExecutionOptions],
     ) -> None:
-        """`width` is the number of channels after the first convolution; images may have any size from 32 pixels up."""
+        """`width` is the number of channels after the first convolution; images must be at least 32 pixels wide."""
         layers = [*_conv_bn_relu(channels, width, kernel=7, stride=2), nn.MaxPool2d(kernel_size=3, stride=2, padding=1)]
         in_channels = width
         for stage, count in enumerate(blocks):
@@ -212,7 +212,7 @@ class Bottleneck(nn.Module):
     EXPANSION = 4
 
     def __init__(self, in_channels: int, narrow: int, stride: int) -> None:
-        """`narrow` is the number of channels of the 3x3 convolution, which has the `stride`."""
+        """`narrow` is the number of channels of the 3x3 convolution, to which `stride` applies."""
         super().__init__()
         out_channels = narrow * self.EXPANSION
         self.residual = nn.Sequential(
@@ -240,7 +240,7 @@ class ResNetCifar(Classifier):
         width: int = 16,
         **execution: Unpack[ExecutionOptions],
     ) -> None:
-        """`width` is the number of channels of the first stage; images may have any size of at least 4 pixels."""
+        """`width` is the number of channels of the first stage; images must be at least 4 pixels wide."""
         layers = _conv_bn_relu(channels, width, kernel=3)
         in_channels = width
         for stage in range(3):
@@ -253,10 +253,10 @@ class ResNetCifar(Classifier):
 
 
 class PlainShortcutBlock(nn.Module):
-    """Two 3x3 convolutions and a parameter-free shortcut: strided pixels, new channels zero (option A)."""
+    """Two 3x3 convolutions and a parameter-free shortcut: pixels are strided and new channels are zero (option A)."""
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
-        """The first convolution has the `stride`."""
+        """`stride` applies to the first convolution."""
         super().__init__()
         self.residual = nn.Sequential(
             *_conv_bn_relu(in_channels, out_channels, kernel=3, stride=stride),

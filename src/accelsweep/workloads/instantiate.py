@@ -1,7 +1,8 @@
 """Builds the config's `model`, `data` and `optimizer` from `_target_`, treating the user's classes like ours.
 
-A class gets exactly the keys in its config, plus those of `batch_size`, `seed` and `device` that its `__init__` names.
-Unknown and missing arguments, and objects of the wrong type, are rejected with the key or command that fixes the error.
+A class receives exactly the keys in its config, plus any of `batch_size`, `seed` and `device` that its `__init__`
+names. Unknown and missing arguments, and objects of the wrong type, are rejected with a message that gives the key or
+command to fix the error.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def build_module(
 ) -> pl.LightningModule:
     """Return the LightningModule named by `config.model`, with the config's optimiser if it does not define one.
 
-    `axes` are the keys that the sweep varies. `batches_per_step` returns how many batches an optimiser step will hold;
+    `axes` are the keys that the sweep varies. `batches_per_step` returns how many batches an optimiser step will use;
     it is called when the optimiser is created. Raises InputError if the target is not a LightningModule or does not
     accept the given arguments, and Unsupported if the sweep varies an optimiser that the module does not use. Errors
     from the user's code propagate.
@@ -69,10 +70,10 @@ def uses_config_optimizer(module: pl.LightningModule) -> bool:
 def build_data(config: SettingConfig, seed: int, device: torch.device | None = None) -> pl.LightningDataModule:
     """Return the LightningDataModule named by `config.data`.
 
-    It gets `batch_size` (per rank) as an argument or, if it has no such argument, as the attribute of that name. If the
-    config has `data.batch_size`, the data divides a global batch among the ranks and gets the global size. `seed` and
-    `device` are only passed to targets that name them. Raises InputError if the target is not a LightningDataModule or
-    does not accept the given arguments.
+    `batch_size` (per rank) is passed as an argument or, if there is no such argument, set as an attribute. If the
+    config contains `data.batch_size`, the data divides a global batch among the ranks and receives the global size.
+    `seed` and `device` are only passed to targets that name them. Raises InputError if the target is not a
+    LightningDataModule or does not accept the given arguments.
     """
     node = dict(config.data)
     batch_size = config.divided_batch_size or config.batch_size
@@ -88,8 +89,8 @@ def build_data(config: SettingConfig, seed: int, device: torch.device | None = N
     if not isinstance(data, pl.LightningDataModule):
         raise InputError(_wrong_data_module(data, config.data))
     if "batch_size" not in node and not isinstance(data, ModuleData):
-        # As Lightning's batch size finder does. Without either, the batches stay as they are, and a run whose first
-        # batch has another size is refused.
+        # As in Lightning's batch size finder. If there is neither an argument nor an attribute, batches are unchanged,
+        # and a run whose first batch has a different size is rejected.
         if hasattr(data, "batch_size"):
             data.batch_size = batch_size
         if "batch_size" in data.hparams:
@@ -106,8 +107,8 @@ def build_training_data(
 ) -> pl.LightningDataModule:
     """Return the training data for `module`. In a search for the largest batch, rows are repeated if there are too few.
 
-    With `measure.fake_loader`, training repeatedly uses one batch that is already on the device: the upper limit for
-    any input pipeline. `reused` is an earlier module's data.
+    With `measure.fake_loader`, training repeatedly uses one batch that is already on the device, which is the upper
+    limit for any input pipeline. `reused` is an earlier module's data.
     """
     if reused is None:
         data = build_data(config, seed, device)
@@ -154,7 +155,7 @@ def prepare_data(config: SettingConfig) -> None:
 
 
 def _wrong_module(built: Any, node: Mapping[str, Any]) -> str:
-    """Return why `built`, created from the config's `model`, is not a LightningModule, and what to type instead."""
+    """Describe why `built`, created from the config's `model`, is not a LightningModule, and what to type instead."""
     gave = f"model._target_={node.get('_target_')} gave a {type(built).__name__}"
     if remedy := _other_lightning(built, "LightningModule"):
         return f"{gave}, {remedy}"
@@ -168,7 +169,7 @@ def _wrong_module(built: Any, node: Mapping[str, Any]) -> str:
 
 
 def _wrong_data_module(built: Any, node: Mapping[str, Any]) -> str:
-    """Return why `built`, created from the config's `data`, is not a LightningDataModule, and what to type instead."""
+    """Describe why `built`, created from the config's `data`, is no LightningDataModule, and what to type instead."""
     target = node.get("_target_")
     gave = f"data._target_={target} gave a {type(built).__name__}, not a LightningDataModule"
     if remedy := _other_lightning(built, "LightningDataModule"):
@@ -195,7 +196,7 @@ LR_FACTORS: dict[Scaling, Callable[[float], float]] = {
     "linear": lambda ratio: ratio,
     "sqrt": math.sqrt,
 }
-"""The learning rate's factor, by `lr_scaling`, as a function of the ratio of global batch to base batch.
+"""The learning rate's factor as a function of the ratio of global batch to base batch, keyed by `lr_scaling`.
 
 `linear`: P. Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour" (2017), section 2.1: "when the
 minibatch size is multiplied by k, multiply the learning rate by k". `sqrt`: A. Krizhevsky, "One weird trick for
@@ -221,14 +222,14 @@ def scaled_learning_rate(lr: float, scaling: Scaling, global_batch: int, base_ba
 def configure_optimizer(
     module: nn.Module, config: SettingConfig, batches_per_step: Callable[[], int] = lambda: 1
 ) -> Any:
-    """Return the result of `configure_optimizers` for the config's `optimizer`: one over all trainable parameters.
+    """Return what `configure_optimizers` should return: the config's `optimizer` over all trainable parameters.
 
-    With `warmup_steps` a schedule, stepped after every optimiser step, multiplies the learning rate of step i (from 0)
-    by (i + 1) / warmup_steps, at most 1. The ramp is the linear one of Goyal et al. (section 2.2), whose ramp starts at
-    the unscaled rate. Here it starts near zero, so that it means the same with every scaling.
+    With `warmup_steps`, a schedule stepped after every optimiser step multiplies the learning rate of step i (from 0)
+    by (i + 1) / warmup_steps, at most 1. The ramp is linear, as in Goyal et al. (section 2.2), but starts near zero
+    rather than at the unscaled rate, so that it has the same effect with every scaling.
 
     `batches_per_step` is only called if the rate is scaled. Raises InputError for options that contradict each other,
-    and Unsupported for a variant of the optimiser that this device or torch does not have.
+    and Unsupported for a variant of the optimiser that this device or torch does not support.
     """
     options = {key: value for key, value in (config.optimizer or {}).items() if key not in LEARNING_RATE_KEYS}
     scaling, warmup_steps = config.learning_rate.lr_scaling or "none", config.learning_rate.warmup_steps or 0

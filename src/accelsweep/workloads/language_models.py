@@ -16,7 +16,7 @@ from accelsweep.workloads.lightning_modules import Classifier, ExecutionOptions
 
 
 class GPT2(Classifier):
-    """Maps tokens (samples, sequence) to the logits of each next token (samples, sequence, vocabulary)."""
+    """Maps tokens (samples, sequence) to the logits of the next token (samples, sequence, vocabulary)."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class GPT2(Classifier):
         dropout: float = 0.0,
         **execution: Unpack[ExecutionOptions],
     ) -> None:
-        """`context` is the longest sequence; `width` is a multiple of `heads`."""
+        """`context` is the maximum sequence length; `width` must be a multiple of `heads`."""
         super().__init__(_Transformer(vocabulary, context, width, layers, heads, dropout), **execution)
 
 
@@ -104,7 +104,7 @@ class CausalSelfAttention(nn.Module):
 
 
 class LSTMLanguageModel(Classifier):
-    """Embedding, `layers` LSTM layers and a linear layer: at each token, the logits of the next token."""
+    """Embedding, `layers` LSTM layers and a linear layer that returns the logits of the next token at each token."""
 
     def __init__(
         self, vocabulary: int = 10_000, hidden: int = 256, layers: int = 2, **execution: Unpack[ExecutionOptions]
@@ -130,7 +130,7 @@ class BiLSTMTextClassifier(Classifier):
 
 
 class _LSTM(nn.Module):
-    """Map tokens (samples, sequence) to logits: one set for the text if bidirectional, otherwise one set per token."""
+    """Maps tokens (samples, sequence) to logits: one set per text if bidirectional, otherwise one set per token."""
 
     def __init__(
         self, vocabulary: int, embedding: int, hidden: int, layers: int, bidirectional: bool, classes: int

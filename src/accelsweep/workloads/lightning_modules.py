@@ -18,7 +18,7 @@ from accelsweep.errors import InputError, Unsupported
 
 
 class ExecutionOptions(TypedDict, total=False):
-    """The keyword arguments of `NetworkModule` that every model passes on."""
+    """The keyword arguments that every model passes on to `NetworkModule`."""
 
     compile: bool | str
     channels_last: bool | str
@@ -26,7 +26,7 @@ class ExecutionOptions(TypedDict, total=False):
 
 @runtime_checkable
 class SeesDataAhead(Protocol):
-    """A module that accesses the training data before it is trained on it."""
+    """A module that accesses the training data before training on it."""
 
     def around_data(self, data: pl.LightningDataModule) -> None:
         """Change how the data module serves its training batches."""
@@ -43,8 +43,8 @@ class NetworkModule(pl.LightningModule):
     ) -> None:
         """`compile` is True or a torch.compile mode; `channels_last` stores images and convolutions as NHWC.
 
-        `channels_last="auto"` does so only for networks with a four-dimensional weight. Raises Unsupported for
-        `channels_last=True` without such a weight, because nothing would change.
+        `channels_last="auto"` only does so for networks with a four-dimensional weight. Raises Unsupported if
+        `channels_last=True` and there is no such weight, because nothing would change.
         """
         super().__init__()
         self.network = network
@@ -120,10 +120,10 @@ class Supervised(NetworkModule):
         compile: bool | str = False,  # noqa: A002  the name that PyTorch's users know
         channels_last: bool | str = False,
     ) -> None:
-        """`loss(outputs, target)` is a scalar; None if the network returns its loss, as those in transformers do.
+        """`loss(outputs, target)` returns a scalar; it is None if the network returns its own loss, as in transformers.
 
-        If a batch is a mapping, the network gets the values of the keys `inputs`, in order. If `inputs` is None, it
-        gets all values by name, except `target` if there is a loss.
+        If a batch is a mapping, the network receives the values of the keys `inputs`, in order. If `inputs` is None, it
+        receives all values by name, except `target` if there is a loss.
         """
         if not isinstance(network, nn.Module):
             raise InputError(f"model.network gave a {type(network).__name__}; it must be a torch.nn.Module")
@@ -152,7 +152,7 @@ class Supervised(NetworkModule):
             self.log("val_accuracy", classes.eq(target).float().mean(), batch_size=size, sync_dist=True)
 
     def _evaluate(self, batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return outputs (samples, ...), the loss and the target, if the batch has one."""
+        """Return the outputs (samples, ...), the loss, and the target if the batch contains one."""
         inputs, named, target = self._split_mapping(batch) if isinstance(batch, Mapping) else self._split(batch)
         returned = self.call_network(*inputs, **named)
         outputs = _outputs_in(returned)
@@ -166,7 +166,7 @@ class Supervised(NetworkModule):
         return outputs, self.loss(outputs, target), target
 
     def _split(self, batch: Any) -> tuple[list[Any], dict[str, Any], Tensor | None]:
-        if isinstance(batch, Tensor):  # an autoencoder's input is its own target
+        if isinstance(batch, Tensor):  # for an autoencoder, the input is also the target
             return [batch], {}, batch if self.loss is not None else None
         tensors = [part for part in batch if isinstance(part, Tensor)]
         if len(tensors) > 1 and self.loss is not None:
@@ -208,7 +208,7 @@ def _loss_in(returned: Any) -> Tensor:
 
 
 def _predicted_classes(outputs: Tensor, target: Tensor) -> Tensor | None:
-    """Return the most likely class from (samples, ..., classes) or (samples, classes, ...); None without classes."""
+    """Return the most likely class from (samples, ..., classes) or (samples, classes, ...); None if there are none."""
     if target.is_floating_point() or outputs.dim() != target.dim() + 1:
         return None
     return outputs.argmax(dim=-1 if outputs.shape[:-1] == target.shape else 1)

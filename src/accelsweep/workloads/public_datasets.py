@@ -1,6 +1,6 @@
 """Images, texts and tables that Hugging Face's `datasets` can load, and torchvision's image data sets.
 
-`datasets` and `torchvision` are installed by extras with the same names as the data groups; both are imported on use.
+`datasets` and `torchvision` are installed by extras with the same names as the data groups, and imported on first use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 PILLOW_MODES = {1: "L", 3: "RGB"}
-"""Pillow's name for images with this number of channels."""
+"""Number of channels -> Pillow's mode for such images."""
 
 
 def image_to_tensor(image: Image, channels: int, image_size: int | None) -> Tensor:
@@ -46,9 +46,10 @@ def image_to_tensor(image: Image, channels: int, image_size: int | None) -> Tens
 
 
 class HuggingFaceData(FiniteData):
-    """A data set with columns: one or more are the inputs, one is the class.
+    """A data set with columns, of which one or more are the inputs and one is the class.
 
-    Conversion depends on the input columns' types: images become bytes, texts hashed words, numbers one vector per row.
+    Conversion depends on the input columns' types: images become bytes, texts become hashed words, and numbers become
+    one vector per row.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class HuggingFaceData(FiniteData):
         vocabulary: int = 20_000,
         **options: Unpack[DataOptions],
     ) -> None:
-        """`path` and `load` are the arguments of `datasets.load_dataset`, `training` and `validation` its splits.
+        """`path` and `load` are passed to `datasets.load_dataset`; `training` and `validation` name splits.
 
         If `validation` is None, some training rows are held out. Images use `image_size`, `channels` and `in_memory`
         (read once instead of in each pass); texts use `sequence` and `vocabulary`.
@@ -79,7 +80,7 @@ class HuggingFaceData(FiniteData):
         self._sequence, self._vocabulary = sequence, vocabulary
 
     def prepare_data(self) -> None:
-        """Download or convert the files into the cache of `datasets`, from which later loads read."""
+        """Download or convert the files into the cache of `datasets`, which later loads read from."""
         for split in self._splits:
             self._table(split)
 
@@ -142,7 +143,7 @@ def _column_kind(feature: Any) -> str:
 
 
 def hash_words(texts: Iterable[str], sequence: int, vocabulary: int) -> Tensor:
-    """Return the first `sequence` words of each text as numbers below `vocabulary`: int64 (texts, sequence).
+    """Return the first `sequence` words of each text as numbers less than `vocabulary`: int64 (texts, sequence).
 
     Short texts are padded with 0. A word's number is a hash of its lower-case form, so no vocabulary is learned or
     downloaded, and some words share a number (K. Weinberger et al., "Feature Hashing for Large Scale Multitask
@@ -160,7 +161,7 @@ def hash_words(texts: Iterable[str], sequence: int, vocabulary: int) -> Tensor:
 def _class_indices(tables: Sequence[Any], target: str) -> dict[Any, int]:
     """Return the index of each class that occurs: the value itself if it is an integer, else its position when sorted.
 
-    Therefore `model.classes` must include gaps between integers. Raises InputError for a value that is not a class,
+    `model.classes` must therefore also count gaps between integers. Raises InputError for a value that is not a class,
     such as -1 in a test set whose classes are not published.
     """
     occurring = {value for table in tables for value in table.unique(target)}
@@ -195,10 +196,10 @@ class TorchvisionData(FiniteData):
         in_memory: bool = False,
         **options: Unpack[DataOptions],
     ) -> None:
-        """`dataset` is a class of torchvision.datasets, or the import path of a class with the same interface.
+        """`dataset` is a class in torchvision.datasets, or the import path of a class with the same interface.
 
-        `training` and `validation` are its arguments after `root`; if `validation` is None, some training rows are held
-        out.
+        `training` and `validation` are the arguments passed to it after `root`; if `validation` is None, some training
+        rows are held out.
         """
         super().__init__(**options)
         self._dataset, self._root, self._download = dataset, root, download

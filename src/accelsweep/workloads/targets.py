@@ -1,9 +1,9 @@
 """Builds objects from a config's `_target_` nodes like Hydra's `instantiate`, but without Hydra.
 
-The worker runs in other people's environments, which need not have Hydra. The keys are Hydra's: `_target_`, `_args_`,
-`_partial_`, `_recursive_` (true by default) and `_convert_`. A user's class gets mappings and lists as Hydra passes
-them by default: as OmegaConf containers, or as dictionaries with attributes if OmegaConf is not installed. Our own
-classes get plain containers. Exceptions from constructors propagate unchanged.
+The worker runs in other people's environments, where Hydra need not be installed. The keys are Hydra's: `_target_`,
+`_args_`, `_partial_`, `_recursive_` (true by default) and `_convert_`. A user's class receives mappings and lists as
+Hydra passes them by default: as OmegaConf containers, or as dictionaries with attributes if OmegaConf is not installed.
+Our own classes receive plain containers. Exceptions from constructors propagate unchanged.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _imported(module: str, wanted: str) -> ModuleType:
 
 
 def instantiate(node: Any, stated: str | None = None) -> Any:
-    """Return a config node with each `_target_` in it built; `stated` is the `_convert_` of an outer node."""
+    """Return a config node with every nested `_target_` built; `stated` is the `_convert_` of an outer node."""
     if isinstance(node, list | tuple):
         return [instantiate(item, stated) for item in node]
     if not isinstance(node, Mapping):
@@ -93,7 +93,7 @@ def instantiate(node: Any, stated: str | None = None) -> Any:
 
 
 class AttributeDict(dict[str, Any]):
-    """A mapping whose keys are also attributes, as in a DictConfig."""
+    """A mapping whose keys are also available as attributes, as in a DictConfig."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -118,7 +118,7 @@ def is_ours(node: Mapping[str, Any]) -> bool:
 
 
 def build_target(node: Mapping[str, Any], place: str) -> Any:
-    """Return the object of a config's `_target_`. Raises InputError for wrong arguments, with the key below `place`."""
+    """Build a config's `_target_`. Raises InputError for wrong arguments, naming the key under `place`."""
     _check_arguments(node, place)
     for key, inner in _nested_targets(node, place):
         with suppress(ImportError, TypeError):  # building it raises the same error
@@ -127,7 +127,7 @@ def build_target(node: Mapping[str, Any], place: str) -> Any:
 
 
 def _nested_targets(node: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the key and config of each `_target_` below another `_target_` that is built together with it."""
+    """Yield the key and config of each `_target_` nested in another `_target_` and built together with it."""
     if isinstance(node, Mapping):
         items: Iterable[tuple[Any, Any]] = node.items() if node.get("_recursive_", True) else ()
     else:
@@ -141,7 +141,7 @@ def _nested_targets(node: Any, place: str) -> Iterator[tuple[str, Mapping[str, A
 def _check_arguments(node: Mapping[str, Any], place: str, within: str | None = None) -> None:
     """Reject unknown and missing arguments of the target, naming the key to change.
 
-    `within` is the target that gets this object as an argument, if any.
+    `within` is the target that receives this object as an argument, if any.
     """
     parameters = target_parameters(node)
     kinds = {parameter.kind for parameter in parameters.values()}
@@ -156,7 +156,7 @@ def _check_arguments(node: Mapping[str, Any], place: str, within: str | None = N
 
 
 def target_parameters(node: Mapping[str, Any]) -> Mapping[str, Parameter]:
-    """Return the parameters of a config's `_target_` by name; `**settings` if its signature cannot be read."""
+    """Return the parameters of a config's `_target_`, keyed by name; `**settings` if its signature cannot be read."""
     try:
         return signature_parameters(locate(str(node["_target_"])))
     except ValueError:  # a class from an extension module
@@ -164,9 +164,9 @@ def target_parameters(node: Mapping[str, Any]) -> Mapping[str, Parameter]:
 
 
 def signature_parameters(target: Callable[..., Any]) -> Mapping[str, Parameter]:
-    """Return the parameters of `target` by name; `**options: Unpack[SomeTypedDict]` counts as that dict's keys.
+    """Return the parameters of `target`, keyed by name; `**options: Unpack[SomeTypedDict]` counts as that dict's keys.
 
-    Raises ValueError for a class from an extension module, which has no readable signature.
+    Raises ValueError for a class from an extension module, whose signature cannot be read.
     """
     parameters = {}
     for name, parameter in inspect.signature(target).parameters.items():

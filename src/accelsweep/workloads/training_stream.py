@@ -1,6 +1,6 @@
 """The training stream: endless, reshuffled in each pass, without short batches, and disjoint between ranks.
 
-An endless stream has no epoch boundary that could fall into a timed window. It is an iterable data set, so Lightning
+In an endless stream, no epoch boundary can fall into a timed window. The stream is an iterable data set, so Lightning
 does not replace its sampler. Rows come from memory (`TensorRows`) or are read one by one (`LazyRows`); `Preprocess`
 crops, flips and normalises images, using the same code on the host and on a device.
 """
@@ -38,7 +38,7 @@ class Preprocess:
     flip: bool = False
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
-        """Return, for `count` samples, the top and left of the crop and whether to mirror: int64 (count, 3)."""
+        """Draw the top and left of the crop and whether to mirror, for `count` samples: int64 (count, 3)."""
         corners = torch.randint(2 * self.crop_padding + 1, (count, 2), generator=generator)
         mirrored = torch.randint(2 if self.flip else 1, (count, 1), generator=generator)
         return torch.cat((corners, mirrored), dim=1)
@@ -46,7 +46,7 @@ class Preprocess:
     def __call__(self, batch: Any, dtype: torch.dtype = torch.float32) -> Any:
         """Return (images, targets) from (images, targets) or (images, targets, draws); unchanged if not uint8.
 
-        Images are converted to `dtype`. Without draws they are only normalised, as in a validation set.
+        Images are converted to `dtype`. Without draws, they are only normalised, as in a validation set.
         """
         images, targets, *draws = batch
         if images.dtype is not torch.uint8:
@@ -86,7 +86,7 @@ class TensorRows:
 
     @property
     def device(self) -> torch.device:
-        """The device of the tensors, on which row numbers must be as well."""
+        """The device of the tensors. Row numbers must be on the same device."""
         return self.tensors[0].device
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class TensorRows:
         return len(self.tensors[0])
 
     def take(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """Return copies of the rows with these numbers (int64, (n,)), as tensors (n, ...)."""
+        """Return copies of the rows with these numbers (int64, (n,)) as tensors (n, ...)."""
         return tuple(tensor[rows] for tensor in self.tensors)
 
     def subset(self, rows: Tensor) -> TensorRows:
@@ -102,7 +102,7 @@ class TensorRows:
         return TensorRows(*self.take(rows))
 
     def to(self, device: torch.device) -> TensorRows:
-        """Return the data set on `device`: the same object if it is already there."""
+        """Return the data set on `device`, which is the same object if it is already there."""
         return TensorRows(*(tensor.to(device) for tensor in self.tensors))
 
 
@@ -123,7 +123,7 @@ class TensorSubset(TensorRows):
         return super().take(self._rows[rows])
 
     def subset(self, rows: Tensor) -> TensorSubset:
-        """Return a subset of this subset with these rows; nothing is copied."""
+        """Return a subset of this subset with these rows, without copying."""
         return TensorSubset(TensorRows(*self.tensors), self._rows[rows.to(self._rows.device)])
 
     def to(self, device: torch.device) -> TensorSubset:
@@ -169,7 +169,7 @@ def view(rows: Rows, numbers: Tensor) -> Rows:
 
 
 def rank_and_size() -> tuple[int, int]:
-    """Return this process's rank and the number of ranks, from RANK and WORLD_SIZE; (0, 1) if they are not set."""
+    """Return this process's rank and the number of ranks from RANK and WORLD_SIZE; (0, 1) if they are not set."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -180,7 +180,7 @@ def worker_and_count() -> tuple[int, int]:
 
 
 def share_of_worker(batches: Iterable[Any]) -> Iterator[Any]:
-    """In loader process w of n, yield every n-th of `batches`, from the w-th on; elsewhere yield all."""
+    """In loader process w of n, yield every n-th of `batches`, starting with the w-th; elsewhere, yield all."""
     worker, workers = worker_and_count()
     return itertools.islice(batches, worker, None, workers)
 
@@ -192,7 +192,7 @@ def whole_batch_samples(rows: int, batch_size: int) -> int:
 
 
 def refuse_short_set(rows: int, batch_size: int) -> None:
-    """Raise InputError if a rank's share of `rows` rows is less than one batch."""
+    """Raise InputError if a rank's share of `rows` rows is smaller than one batch."""
     _, ranks = rank_and_size()
     if rows // ranks < batch_size:
         raise InputError(
@@ -218,9 +218,9 @@ class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
         augment: Preprocess | None = None,
         finish: Callable[[Any], Any] | None = None,
     ) -> None:
-        """`augment` adds its random draws to each batch as the last tensor; `finish` is called with each batch.
+        """`augment` appends its random draws to each batch as the last tensor; `finish` is called with each batch.
 
-        Raises InputError if a rank's share of the rows is less than one batch.
+        Raises InputError if a rank's share of the rows is smaller than one batch.
         """
         refuse_short_set(len(rows), batch_size)
         self._rows, self.batch_size, self._seed = rows, batch_size, seed
@@ -234,7 +234,7 @@ class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
             yield batch if self._finish is None else self._finish(batch)
 
     def _batch_rows(self) -> Iterator[tuple[Tensor, ...]]:
-        """Yield each batch's row numbers and draws, pass after pass; they are copied to the device once per pass."""
+        """Yield each batch's row numbers and draws, pass after pass, copying them to the device once per pass."""
         count = len(self._rows)
         usable = count // self._size // self.batch_size * self.batch_size
         generator = torch.Generator()
@@ -248,7 +248,7 @@ class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
 
 
 class ValidationBatches(IterableDataset[tuple[Tensor, ...]]):
-    """Every row once, in order, on every rank: the exact validation set, without padding or duplicates."""
+    """Yields every row once, in order, on every rank: the exact validation set, without padding or duplicates."""
 
     finite = True
 

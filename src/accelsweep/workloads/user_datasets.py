@@ -1,7 +1,7 @@
 """`data=dataset`: serves the user's own torch data sets, map-style or iterable, as an endless training stream.
 
-The stream follows the same rules as built-in data: no epoch boundary inside a window, no short batches, map-style data
-sets reshuffled in each pass using the run's seed, and no sample on two ranks within one pass.
+The stream follows the same rules as built-in data: no epoch boundary falls into a window, there are no short batches,
+map-style data sets are reshuffled in each pass using the run's seed, and no two ranks use the same sample in one pass.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DataSets(pl.LightningDataModule):
         pin_memory: bool = False,
         prefetch_factor: int | None = None,
     ) -> None:
-        """`batch_size` is per rank, `seed` orders the rows, and `collate` turns a list of samples into a batch.
+        """`batch_size` is per rank, `seed` determines the order of rows, and `collate` turns samples into a batch.
 
         `shard` distributes the samples of an iterable data set over ranks and loader workers. Set it to False for a
         data set that shards itself, using RANK and `get_worker_info`.
@@ -93,7 +93,7 @@ class MapStyleBatches(IterableDataset[Any]):
     """Endless batches from a map-style data set for this rank; loader worker w of n produces every n-th batch."""
 
     def __init__(self, dataset: Any, batch_size: int, collate: Collate, seed: int, shuffle: bool) -> None:
-        """Raises InputError if a rank's share of the rows is less than one batch."""
+        """Raises InputError if a rank's share of the rows is smaller than one batch."""
         refuse_short_set(len(dataset), batch_size)
         self._dataset, self.batch_size, self._collate = dataset, batch_size, collate
         rank, size = rank_and_size()
@@ -119,13 +119,13 @@ class IterableBatches(IterableDataset[Any]):
     """Endless batches from an iterable data set, restarted whenever it ends; samples in a short batch are dropped."""
 
     def __init__(self, samples: Any, batch_size: int, collate: Collate, shard: bool) -> None:
-        """With `shard`, each rank and loader worker uses every n-th sample."""
+        """If `shard` is set, each rank and loader worker uses every n-th sample."""
         self._samples, self.batch_size, self._collate, self._shard = samples, batch_size, collate, shard
 
     def __iter__(self) -> Iterator[Any]:
         """Yield collated batches of exactly `batch_size` samples.
 
-        Raises InputError if a pass has less than one batch.
+        Raises InputError if a pass yields less than one batch.
         """
         for number in itertools.count():
             if hasattr(self._samples, "set_epoch"):
@@ -166,6 +166,6 @@ def _is_map_style(samples: Any) -> bool:
 
 
 def _batched(samples: Iterator[Any], size: int) -> Iterator[list[Any]]:
-    """Yield lists of `size` samples, of which the last may be shorter; itertools.batched needs Python 3.12."""
+    """Yield lists of `size` samples; the last one may be shorter. itertools.batched requires Python 3.12."""
     while batch := list(itertools.islice(samples, size)):
         yield batch
