@@ -1,4 +1,4 @@
-"""Fixtures that the tests of several features import: a simulated sweep in memory, and a rank in this process."""
+"""Fixtures that several folders of tests import: a simulated sweep in memory, and a rank in this process."""
 
 from __future__ import annotations
 
