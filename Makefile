@@ -114,7 +114,7 @@ simulations: setup ## simulate sweeps and fleets through the code of our statist
 projection: setup ## fit the projections to published rates, and print how wrong they are on unseen devices
 	@$(RUN)/python benchmarks/projection.py --write
 
-gpu: setup ## accept a device within 9 minutes: DEVICE (cuda; simulated or cpu at small scale), evidence to docs/evidence
+gpu: setup ## accept a device within 14 minutes: DEVICE (cuda; simulated or cpu at small scale), evidence to docs/evidence
 	@$(RUN)/python benchmarks/gpu --device $(DEVICE) $(GPU_OPTIONS)
 
 gpu-pack: setup ## pack the acceptance for a bare machine with a torch image into PACK (dist/gpu), and print how to start it

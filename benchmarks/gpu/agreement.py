@@ -79,6 +79,6 @@ def nothing_waits(place: Place, findings: Findings) -> None:
 
 
 CHECKS = (
-    Check("fidelity", "harness against a loop by hand; fork and spawn", 1.2, against_by_hand),
+    Check("fidelity", "harness against a loop by hand; fork and spawn", 1.7, against_by_hand),
     Check("fidelity", "nothing waits inside the window", 0.4, nothing_waits),
 )

@@ -205,9 +205,9 @@ def _clean(board: Board, findings: Findings, when: str) -> None:
 
 
 CHECKS = (
-    Check("calibration", "steps of known length", 0.4, known_steps),
-    Check("calibration", "ceilings against the datasheet", 0.7, ceilings),
-    Check("calibration", "energy and limits", 0.4, energy),
+    Check("calibration", "steps of known length", 0.8, known_steps),
+    Check("calibration", "ceilings against the datasheet", 1.7, ceilings),
+    Check("calibration", "energy and limits", 0.6, energy),
     Check("calibration", "a device that slows down is doubted", 0.0, heat),
     Check("calibration", "a foreign process is doubted", 0.5, foreign_process),
 )

@@ -38,7 +38,7 @@ def truth(small: bool) -> dict[str, Case]:
 
 def _resnet(compile: bool = False, **overlay: Any) -> Case:  # noqa: A002  the name that PyTorch's users know
     model = {"channels_last": True, "compile": compile}
-    settings = {"batch_size": 256, "trainer": {"benchmark": True}, **IMAGES, **overlay}
+    settings = {"batch_size": 256, **IMAGES, **overlay}
     return chosen("resnet50", "random_images", model=model, **settings)
 
 
@@ -108,7 +108,7 @@ def known(seconds: float, mark: str | None = None) -> Case:
 
 def harness(small: bool) -> Case:
     """Return the case that the hand-written loop is compared with: one batch on the device, no quality phase."""
-    case = _resnet(precision="bf16-mixed") | {"trainer": {"benchmark": None}, "measure": {"fake_loader": True}}
+    case = _resnet(precision="bf16-mixed") | {"measure": {"fake_loader": True}}
     return _shrunk(case) if small else case
 
 

@@ -135,8 +135,8 @@ def _clean(board: Board, findings: Findings, when: str) -> None:
 
 
 CHECKS = (
-    Check("robustness", "a rank killed inside a kernel", 0.25, killed_in_a_kernel),
-    Check("robustness", "Ctrl-C", 0.25, interrupted),
-    Check("robustness", "the largest batch, and back", 1.4, largest_batch),
-    Check("robustness", "out of memory ten times", 1.0, out_of_memory_often),
+    Check("robustness", "a rank killed inside a kernel", 0.5, killed_in_a_kernel),
+    Check("robustness", "Ctrl-C", 0.5, interrupted),
+    Check("robustness", "the largest batch, and back", 2.0, largest_batch),
+    Check("robustness", "out of memory ten times", 1.5, out_of_memory_often),
 )

@@ -63,11 +63,10 @@ def test_a_check_for_which_the_time_is_spent_fails_the_acceptance_unless_it_is_o
     assert "2 minutes" in str(result.reason)
 
 
-def test_all_that_must_be_reached_fits_into_nine_minutes():
-    """The minutes of a check are an estimate: none was measured on a GPU."""
+def test_all_that_must_be_reached_fits_into_the_minutes_of_one_command():
     script = Path(checks.__file__).with_name("__main__.py")
     acceptance = runpy.run_path(str(script), run_name="acceptance")
-    assert sum(check.minutes for check in acceptance["CHECKS"] if not check.optional) <= acceptance["MINUTES"] == 9
+    assert sum(check.minutes for check in acceptance["CHECKS"] if not check.optional) <= acceptance["MINUTES"]
 
 
 def test_results_are_written_after_every_check():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -14,6 +17,7 @@ from accelsweep.measure.flops import (
     Ceiling,
     NotCounted,
     cached_ceiling,
+    cudnn_format,
     forward_traits,
     matmul_ceiling,
     number_format,
@@ -34,7 +38,7 @@ def count(make, *shape, forward=None):
         found = forward(module, inputs) if forward else module(inputs)
         return (found[0] if isinstance(found, tuple) else found).mean()
 
-    return training_flops(step)
+    return training_flops(step).total
 
 
 def test_a_linear_layer_counts_its_product_and_the_gradient_of_its_weight():
@@ -279,6 +283,47 @@ def test_a_precision_has_the_format_of_its_products(monkeypatch):
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
     assert number_format("32-true", "cuda") == "tf32"
     assert number_format("32-true", "cpu") == "float32"
+
+
+def test_cudnns_layers_use_tf32_unless_told_otherwise(monkeypatch):
+    """Torch's defaults: products in float32, convolutions and recurrent layers in TF32."""
+    assert cudnn_format("32-true", "cuda") == "tf32"
+    assert cudnn_format("32-true", "cpu") == "float32"
+    assert cudnn_format("bf16-mixed", "cuda") == "bfloat16"
+    assert cudnn_format("transformer-engine", "cuda") is None
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    assert cudnn_format("32-true", "cuda") == "float32"
+
+
+def test_without_tf32_in_nvidias_libraries_no_format_is_tf32(monkeypatch):
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    assert number_format("32-true", "cuda") == cudnn_format("32-true", "cuda") == "float32"
+
+
+NEW_API = """
+import torch
+from accelsweep.measure.flops import cudnn_format, float32_matmul_precision, number_format
+torch.backends.cuda.matmul.fp32_precision = "tf32"
+torch.backends.cudnn.conv.fp32_precision = "ieee"
+print(float32_matmul_precision(), number_format("32-true", "cuda"), cudnn_format("32-true", "cuda"))
+"""
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="torch before 2.9")
+def test_precisions_set_through_torchs_new_interface_are_read():
+    """Torch then refuses to answer `get_float32_matmul_precision`, for the rest of the process."""
+    done = subprocess.run([sys.executable, "-c", NEW_API], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["high", "tf32", "float32"]
+
+
+def test_convolutions_are_counted_apart():
+    with torch.device("meta"):
+        module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 6 * 6, 5))
+        counted = training_flops(lambda: module(torch.empty(SAMPLES, 3, 8, 8)).mean())
+    product = 2 * SAMPLES * (6 * 6) * 8 * (3 * 3 * 3)
+    assert counted.convolution == 2 * product
+    assert counted.total == 2 * product + 3 * 2 * SAMPLES * 8 * 6 * 6 * 5
 
 
 def test_a_real_product_of_this_cpu_has_a_ceiling():

@@ -150,6 +150,18 @@ def test_a_missing_database_driver_is_reported_with_its_package(
     with pytest.raises(InputError, match="needs the Python package psycopg2: pip install psycopg2-binary") as caught:
         publish(sweep, "postgresql://me:hunter2@127.0.0.1:9/mlflow")
     assert "hunter2" not in str(caught.value)
+    with pytest.raises(InputError, match="needs the Python package psycopg2"):
+        LivePublisher(sweep, "postgresql://me:hunter2@127.0.0.1:9/mlflow", print).poll()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("package", ["mlflow", "alembic"])
+def test_a_publisher_without_mlflow_reports_the_package(
+    sweep: SweepFolder, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=f"needs the Python package {package}: pip install {package}"):
+        LivePublisher(sweep, f"sqlite:///{sweep.home}/mlflow.db", print).poll()
 
 
 @pytest.fixture

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, TIMED, TIMED_DATA, run_ranks
 
 from accelsweep.measure.breakdown import probe_steps
-from accelsweep.results import PARTS, Outcome
-from accelsweep.worker.model_probes import MATMUL_OPERATORS
+from accelsweep.measure.flops import Ceiling, cached_ceiling
+from accelsweep.results import PARTS, Effective, Outcome
+from accelsweep.worker.model_probes import MATMUL_OPERATORS, flops_metrics
 
 pytestmark = pytest.mark.heavy
 
@@ -218,6 +220,39 @@ def test_a_module_that_fails_on_the_meta_device_is_not_counted_and_has_a_reason(
     assert result.outcome is Outcome.measured, result.traceback
     assert result.metrics["model_flops_per_sample"].reason.startswith("not counted: on the meta device")
     assert result.metrics["mfu"].reason.startswith("not counted")
+
+
+CNN = {"_target_": "accelsweep.workloads.image_models.SmallCNN", "width": 4}
+LSTM = {"_target_": "accelsweep.workloads.language_models.LSTMLanguageModel", "vocabulary": 50, "hidden": 8}
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+@pytest.mark.parametrize(
+    ("model", "override", "withheld"), [(CNN, None, True), (LSTM, None, True), (MLP, None, False), (CNN, "0", False)]
+)
+def test_utilisation_is_withheld_where_convolutions_and_products_have_different_peaks(
+    spec, tmp_path, monkeypatch, model, override, withheld
+):
+    """With torch's defaults, an H100 computes convolutions in TF32 and products in float32; its ceiling is cached."""
+    if override is not None:
+        monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", override)
+    ceilings = tmp_path / "ceilings.json"
+    cached_ceiling(ceilings, f"{H100}, float32, 1 threads", lambda: Ceiling(50e12, 8192))
+    made = spec(model=model, data=DIGITS, ceilings=ceilings)
+    effective = Effective(
+        accelerator="cuda", device_names=(H100,), world_size=1, num_nodes=1, precision="32-true", strategy="auto",
+        loop="raw", launcher="fork", threads_per_rank=1, batch_size=2, global_batch_size=2, warmup_steps=1,
+        window_steps=1, optimizer="SGD",
+    )  # fmt: skip
+    inputs = torch.zeros(2, 5, dtype=torch.long) if model is LSTM else torch.zeros(2, 1, 8, 8)
+    example = inputs.to("meta"), torch.zeros(inputs.shape if model is LSTM else 2, dtype=torch.long, device="meta")
+    found = flops_metrics(made, torch.device("cuda"), example, effective, 1000.0)
+    assert found["model_flops_per_second"].value > 0
+    for name in ("mfu", "mfu_of_datasheet"):
+        if withheld:
+            assert "cuDNN's layers ran in tf32 and matrix products in float32" in found[name].reason
+        else:
+            assert 0 < found[name].value < 1
 
 
 @pytest.mark.timing

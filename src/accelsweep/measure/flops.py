@@ -11,6 +11,7 @@ hardware's (A. Chowdhery et al., "PaLM", 2022, appendix B).
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -38,8 +39,16 @@ class NotCounted(Exception):
     """The operations could not be counted; the message states why."""
 
 
-def training_flops(step: Callable[[], Any]) -> int:
-    """Return the operations in `step()`, which returns a loss on the meta device, and in its backward pass.
+@dataclass(frozen=True)
+class OperationCount:
+    """The operations of a step, and how many of them are in convolutions."""
+
+    total: int
+    convolution: int
+
+
+def training_flops(step: Callable[[], Any]) -> OperationCount:
+    """Count the operations in `step()`, which returns a loss on the meta device, and in its backward pass.
 
     Raises NotCounted if there is no loss or it has no gradient. Errors from `step` propagate.
     """
@@ -50,15 +59,15 @@ def training_flops(step: Callable[[], Any]) -> int:
             raise NotCounted("the training step gave no loss that needs a gradient")
         counter.in_backward = True
         loss.backward()  # type: ignore[no-untyped-call]
-    return counter.total
+    return counter.counted()
 
 
-def forward_flops(step: Callable[[], Any]) -> int:
-    """Return the operations in `step()` on the meta device, without gradients. Errors from `step` propagate."""
+def forward_flops(step: Callable[[], Any]) -> OperationCount:
+    """Count the operations in `step()` on the meta device, without gradients. Errors from `step` propagate."""
     counter = _FlopsCounter()
     with torch.no_grad(), uncompiled(), counter:
         step()
-    return counter.total
+    return counter.counted()
 
 
 class _OperationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -85,13 +94,18 @@ class _FlopsCounter(_OperationMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.total = 0
+        self._total = self._convolution = 0
         self.in_backward = False
 
     def count(self, func: Any, args: Any, result: Any, flops: int | None) -> None:
-        del func, args, result
+        del args, result
         if flops is not None and not (self.in_backward and torch.is_grad_enabled()):
-            self.total += flops
+            self._total += flops
+            if "convolution" in func._schema.name:
+                self._convolution += flops
+
+    def counted(self) -> OperationCount:
+        return OperationCount(self._total, self._convolution)
 
 
 def uncompiled() -> AbstractContextManager[Any]:
@@ -129,10 +143,41 @@ def number_format(precision: str, device_type: str) -> str | None:
     dtype = CEILING_DTYPES.get(precision.partition("-")[0])
     if dtype is None:
         return None
-    allows_tf32 = torch.get_float32_matmul_precision() != "highest"
-    if dtype is torch.float32 and allows_tf32 and kind_of(device_type).supports_tf32:
+    if dtype is torch.float32 and float32_matmul_precision() != "highest" and _may_use_tf32(device_type):
         return "tf32"
     return str(dtype).removeprefix("torch.")
+
+
+def cudnn_format(precision: str, device_type: str) -> str | None:
+    """Return the number format of convolutions and recurrent layers, as `number_format` does for matrix products.
+
+    By default, torch computes them in TF32 and matrix products in float32.
+    """
+    name = number_format(precision, device_type)
+    if name not in ("float32", "tf32") or not _may_use_tf32(device_type):
+        return name
+    cudnn: Any = torch.backends.cudnn
+    try:
+        return "tf32" if cudnn.allow_tf32 else "float32"
+    except RuntimeError:  # set through `fp32_precision`, differently for convolutions and recurrent layers
+        return "float32" if cudnn.conv.fp32_precision == "ieee" else "tf32"
+
+
+def float32_matmul_precision() -> str:
+    """Return torch's precision of float32 matrix products: `highest`, `high` or `medium`.
+
+    torch refuses to state it if it was set through `torch.backends.cuda.matmul.fp32_precision` (torch 2.9 and later).
+    """
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        products: Any = torch.backends.cuda.matmul
+        return "high" if products.fp32_precision == "tf32" else "highest"
+
+
+def _may_use_tf32(device_type: str) -> bool:
+    # NVIDIA's libraries do not use TF32 if this variable is 0, whatever torch allows.
+    return kind_of(device_type).supports_tf32 and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
 
 
 def matmul_ceiling(

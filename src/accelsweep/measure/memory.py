@@ -42,6 +42,22 @@ def rank_memory(device: Any) -> RankMemory:
     return RankMemory(memory.allocated, memory.reserved, memory.device, pss, reasons | memory.reasons)
 
 
+class ClosingMemory:
+    """A probe that reads a rank's memory when the window closes: the loop's teardown frees most of it soon after."""
+
+    def __init__(self, device: Any) -> None:
+        """`device` is a torch.device."""
+        self._device = device
+        self.reading: RankMemory | None = None
+
+    def start(self) -> None:
+        """Read nothing when the window opens."""
+
+    def stop(self) -> None:
+        """Read the memory when the window closes."""
+        self.reading = rank_memory(self._device)
+
+
 def memory_metrics(ranks: list[RankMemory]) -> dict[str, Metric]:
     """Return the numbers for the fullest device, and the sum of all ranks' host memory."""
     scope = "one device, the fullest"

@@ -35,7 +35,13 @@ from accelsweep.tracking.publisher import Echo, Publication, publish, publish_ru
 from accelsweep.tracking.repeat_runs import run_key
 from accelsweep.tracking.snapshot import Snapshot, take_snapshot
 from accelsweep.tracking.store import Store, connect
-from accelsweep.tracking.store_errors import StoreDamaged, permanent_error, short_reason, store_exceptions
+from accelsweep.tracking.store_errors import (
+    StoreDamaged,
+    missing_package,
+    permanent_error,
+    short_reason,
+    store_exceptions,
+)
 from accelsweep.tracking.store_uri import resolve_uri
 
 if TYPE_CHECKING:
@@ -65,12 +71,14 @@ class LivePublisher:
     def poll(self) -> None:
         """Publish the changes since the last poll. Does nothing during the backoff after a failure.
 
-        Raises StoreDamaged for a damaged SQLite file.
+        Raises StoreDamaged for a damaged SQLite file, and InputError if the store needs a package that is missing.
         """
         if time.monotonic() < self._next_attempt:
             return
         try:
             self._publish_changes()
+        except ModuleNotFoundError as error:
+            raise missing_package(self._uri, error) from error
         except store_exceptions() as error:
             experiment = self._store.experiment if self._store else None
             permanent = permanent_error(self._uri, error, experiment, self._folder.name)

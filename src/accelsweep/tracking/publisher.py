@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from accelsweep.errors import AccelsweepError, DamagedFile, InputError
+from accelsweep.errors import AccelsweepError, DamagedFile
 from accelsweep.installation import shipped_root
 from accelsweep.records.layout import SweepFolder
 from accelsweep.redaction import masked
@@ -26,6 +26,7 @@ from accelsweep.tracking.store import Store, connect, move_aside, sweep_mark
 from accelsweep.tracking.store_errors import (
     TOO_LARGE_REMEDY,
     StoreUnavailable,
+    missing_package,
     permanent_error,
     short_reason,
     store_exceptions,
@@ -42,7 +43,6 @@ _FIRST_PAUSE_SECONDS = 0.5
 _MAX_PAUSE_SECONDS = 10.0
 _MAX_PASSES = 5
 _MAX_LISTED = 5
-_PIP_NAMES = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
 
 
 class ArtifactsTooLarge(AccelsweepError):
@@ -89,10 +89,7 @@ def publish(
             result = publisher.converge()
             break
         except ModuleNotFoundError as error:
-            package = _PIP_NAMES.get(str(error.name), error.name)
-            raise InputError(
-                f"MLflow at {masked(uri)} needs the Python package {error.name}: pip install {package}"
-            ) from error
+            raise missing_package(uri, error) from error
         except store_exceptions() as error:
             experiment = publisher.store.experiment if publisher.store else None
             if permanent := permanent_error(uri, error, experiment, folder.name):

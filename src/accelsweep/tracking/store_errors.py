@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from accelsweep.errors import DISK_ERRORS, AccelsweepError, DamagedFile, describe_os_error
+from accelsweep.errors import DISK_ERRORS, AccelsweepError, DamagedFile, InputError, describe_os_error
 from accelsweep.redaction import masked
 from accelsweep.tracking.store_uri import is_server, sqlite_path
 
@@ -47,6 +47,8 @@ _DATABASE_REJECTIONS = (
 )
 """Lower-case PostgreSQL and MySQL messages about errors that a retry cannot fix."""
 
+_PIP_NAMES = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
+
 _LOGIN = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN,"
 _SAFE = "All records are safe"
 
@@ -70,6 +72,13 @@ def store_exceptions() -> tuple[type[Exception], ...]:
     from sqlalchemy.exc import SQLAlchemyError
 
     return MlflowException, SQLAlchemyError, CommandError, OSError
+
+
+def missing_package(uri: str, error: ModuleNotFoundError) -> InputError:
+    """Return the error for a store that needs a Python package that is not installed, including the command."""
+    module = str(error.name).partition(".")[0]
+    package = _PIP_NAMES.get(module, module)
+    return InputError(f"MLflow at {masked(uri)} needs the Python package {module}: pip install {package}")
 
 
 def permanent_error(uri: str, error: BaseException, experiment: str | None, sweep: str) -> AccelsweepError | None:

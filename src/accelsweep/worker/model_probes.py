@@ -27,6 +27,7 @@ from accelsweep.measure.flops import (
     Ceiling,
     NotCounted,
     cached_ceiling,
+    cudnn_format,
     forward_flops,
     forward_traits,
     matmul_ceiling,
@@ -75,9 +76,15 @@ def flops_metrics(
     ceiling: Ceiling | str = f"no matmul is known for precision={effective.precision}"
     if form is not None:
         ceiling = _ceiling(spec, device, form, effective)
-    flops = flops_per_sample(spec, example, effective.batch_size, predict)
+    counted = count_flops(spec, example, effective.batch_size, predict)
+    flops = counted if isinstance(counted, str) else counted.per_sample
     what = "training step, recomputation excluded" if predict is None else "one answer"
     utilisation = utilisation_metrics(flops, ceiling, samples_per_second, effective.device_names, form, what)
+    cudnn = cudnn_format(effective.precision, device.type)
+    if not isinstance(counted, str) and counted.uses_cudnn and cudnn != form:
+        reason = f"withheld: cuDNN's layers ran in {cudnn} and matrix products in {form}, so neither peak applies"
+        for name in ("mfu", "mfu_of_datasheet"):
+            utilisation[name] = Metric(value=None, unit="1", reason=reason, scope=utilisation[name].scope)
     return {"parameters": parameters(spec), **utilisation}
 
 
@@ -90,8 +97,16 @@ def parameters(spec: RunSpec) -> Metric:
     return Metric(value=float(count), unit="parameters", provenance="counted")
 
 
-def flops_per_sample(spec: RunSpec, example: Any, samples: int, predict: Predict | None = None) -> float | str:
-    """Return the operations per sample in a training step or in `predict`, or `not counted: ` and the reason."""
+@dataclass(frozen=True)
+class StepFlops:
+    """The operations per sample, and whether the model has layers that cuDNN computes: convolutions or recurrent."""
+
+    per_sample: float
+    uses_cudnn: bool
+
+
+def count_flops(spec: RunSpec, example: Any, samples: int, predict: Predict | None = None) -> StepFlops | str:
+    """Count the operations in a training step or in `predict`, or return `not counted: ` and the reason."""
     if isinstance(example, NoExample):
         return f"not counted: {example.reason}"
     try:
@@ -104,9 +119,10 @@ def flops_per_sample(spec: RunSpec, example: Any, samples: int, predict: Predict
         return f"not counted: {error}"
     except Exception as error:  # noqa: BLE001  the user's code may fail on the meta device in any way
         return _not_counted("step", error)
-    if flops == 0:
+    if flops.total == 0:
         return "not counted: the step holds no operation with a known formula"
-    return flops / samples
+    recurrent = any(isinstance(part, torch.nn.RNNBase) for part in module.modules())
+    return StepFlops(flops.total / samples, flops.convolution > 0 or recurrent)
 
 
 def count_traits(spec: RunSpec, example: Any, samples: int, predict: Predict | None = None) -> Traits | str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from accelsweep.measure import run_doubts
 from accelsweep.measure.energy import GpuEnergy, PackageEnergy, energy_metrics
 from accelsweep.measure.machine_state import CpuUse, DeviceWatch, foreign_cores
-from accelsweep.measure.memory import MemoryWatch, RankMemory, memory_metrics, memory_readers, rank_memory
+from accelsweep.measure.memory import ClosingMemory, MemoryWatch, RankMemory, memory_metrics, memory_readers
 from accelsweep.measure.stalls import CpuTimer, RankStalls, find_stalls
 from accelsweep.measure.timed_window import (
     Probe,
@@ -68,8 +68,8 @@ def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[
     if place.local_rank == 0:
         energy["package"] = PackageEnergy()
     watches = [DeviceWatch(identity, driver.device.type) for identity in identities]
-    cpu, timer = CpuUse(), CpuTimer()
-    probes: list[Probe] = [*watches, *energy.values(), cpu, timer]
+    closing_memory, cpu, timer = ClosingMemory(driver.device), CpuUse(), CpuTimer()
+    probes: list[Probe] = [closing_memory, *watches, *energy.values(), cpu, timer]
 
     def step_done(done: int) -> None:
         timer.step_done(done - rules.warmup)
@@ -81,6 +81,7 @@ def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[
     window = Window(rules, device=device, group=group, probes=probes, memory=memory, progress=step_done)
     driver.drive(window)
     result = window.result()
+    assert closing_memory.reading is not None, "a window with a result has closed"
     restarts = [end - result.warmup_steps for end in driver.epoch_ends]
     stalls = find_stalls(result.window_step_seconds, result.seconds, restarts, driver.accumulate)
     ranks = group.gather(
@@ -89,7 +90,7 @@ def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[
             "samples": result.samples,
             "stalls": asdict(timer.summarise(stalls)),
             "diverged_at": first_not_finite(result.losses),
-            "memory": asdict(rank_memory(driver.device)),
+            "memory": asdict(closing_memory.reading),
             "growth": memory.growth(),
             "energy": {name: [probe.joules, probe.reason] for name, probe in energy.items()},
             "cpu": cpu.reading,
@@ -179,6 +180,8 @@ def _effective(
 ) -> Effective:
     import torch
 
+    from accelsweep.measure.flops import float32_matmul_precision
+
     return Effective(
         accelerator=driver.device.type,
         device_names=tuple(rank["device"] for rank in ranks),
@@ -195,7 +198,7 @@ def _effective(
         window_steps=len(window.window_step_seconds),
         optimizer=driver.optimizer,
         deterministic=torch.are_deterministic_algorithms_enabled(),
-        matmul_precision=torch.get_float32_matmul_precision(),
+        matmul_precision=float32_matmul_precision(),
     )
 
 
