@@ -1,8 +1,8 @@
-"""A week in hours: thousands of tiny runs in one sweep, while head, supervisor and publisher are killed in turn.
+"""A week in hours: thousands of tiny runs in one sweep, while driver, supervisor and publisher are killed in turn.
 
     python benchmarks/soak.py [--runs 10000] [--kill-seconds 240] [--out docs/evidence/soak-DATE] [--home HOME]
 
-There are as many settings as blocks. Each kill is a SIGKILL, and the same command goes on wherever the head has ended.
+There are as many settings as blocks. Each kill is a SIGKILL, and the same command goes on wherever the driver has ended.
 Samples of the memory of all three processes go to `curves.csv`, and what is judged goes to `results.md`. That is the
 slope of their memory, the time of a run at the beginning and at the end, time and memory of the report, and whether
 MLflow has every run. Returns 1 if an aim is missed. Seconds stretch on a busy machine.
@@ -32,7 +32,7 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Record
 
-ROLES = ("head", "publisher", "supervisor")
+ROLES = ("driver", "publisher", "supervisor")
 SAMPLE_SECONDS = 5.0
 AIMS = {"MiB per 1000 runs": 20.0, "pace": 1.1, "report seconds": 30.0, "report MiB": 1.5 * 1024}
 TINY = (
@@ -67,10 +67,10 @@ class Soak:
         """The sweep's folder."""
         return SweepFolder(self.home, "soak")
 
-    def processes(self, head: subprocess.Popen[bytes]) -> dict[str, psutil.Process]:
+    def processes(self, driver: subprocess.Popen[bytes]) -> dict[str, psutil.Process]:
         """Return the living process of each role."""
-        found = {"head": psutil.Process(head.pid)}
-        for child in found["head"].children():
+        found = {"driver": psutil.Process(driver.pid)}
+        for child in found["driver"].children():
             if child.status() != psutil.STATUS_ZOMBIE and "accelsweep.tracking.live_publishing" in child.cmdline():
                 found["publisher"] = child
         holds = filter(None, map(live_lock, self.folder.locks()))
@@ -82,12 +82,12 @@ class Soak:
         begin, kill_at = time.monotonic(), self.kill_seconds
         with open(self.home / "soak.log", "ab") as log:
             while not self.codes or self.codes[-1] != 0:
-                head = subprocess.Popen(self.command, cwd=self.home, stdout=log, stderr=log, start_new_session=True)
-                while head.poll() is None:
+                driver = subprocess.Popen(self.command, cwd=self.home, stdout=log, stderr=log, start_new_session=True)
+                while driver.poll() is None:
                     time.sleep(SAMPLE_SECONDS)
                     now = time.monotonic() - begin
                     try:
-                        living = self.processes(head)
+                        living = self.processes(driver)
                         self.sample(now, living)
                     except psutil.Error:
                         continue  # it ended between two looks
@@ -96,7 +96,7 @@ class Soak:
                         living[victim].send_signal(signal.SIGKILL)
                         self.kills.append((now, victim))
                         kill_at = now + self.kill_seconds
-                self.codes.append(head.wait())
+                self.codes.append(driver.wait())
                 if len(self.codes) > 10 + 2 * len(self.kills):
                     raise SystemExit(f"the command ended with {self.codes[-5:]}; see {self.home / 'soak.log'}")
 

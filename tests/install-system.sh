@@ -16,7 +16,7 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
   echo "not installed: ${missing[*]} (needs root and apt-get); the tests that need them will be skipped"
   exit 0
 fi
-echo "installing ${missing[*]} for the browser tests, the test clusters, the test database and detached heads"
+echo "installing ${missing[*]} for the browser tests, the test clusters, the test database and detached drivers"
 export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 # with this run level the packages start no daemon
 install() { apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1; }
 apt-get update -qq >/dev/null 2>&1 || true

@@ -63,7 +63,7 @@ def keep(measured: Path, home: Path, name: str) -> None:
     source, target = measured / "sweeps" / name, home / "sweeps" / name
     for pattern in KEPT:
         for file in source.glob(pattern):
-            if not file.name.endswith(".claim.json"):
+            if not file.name.endswith(".lock.json"):
                 (target / file.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, target / file.relative_to(source))
     keep_report(home)

@@ -104,6 +104,7 @@ def _deleted_working_folder() -> str | None:
 
 
 RENAMED = {
+    "head": "driver",
     "cell": "setting",
     "frontier": "largest_batch",
     "memory_frontier": "largest_batch",

@@ -166,18 +166,18 @@ class Figure:
 class Scheduler:
     """A cluster scheduler, selected by `site.scheduler=NAME`.
 
-    `engine` is a class with the interface `schedulers.protocol.Engine`, constructed from a site. `job` is a class whose
-    `found()` returns the job that this process runs in (`schedulers.select.ThisJob`), or None. `variables` are the
-    environment variables of a job that are recorded. `options` is the model of the keys `site.NAME`, a subclass of
-    `config.site.JobOptions`, and `check` is a function (options, file_of) that raises InputError for invalid options.
-    `says_no_memory` is a function that returns whether a line of a job's log reports a lack of memory. `draft` is a
-    function that takes a site's name and returns the text of a site file, based on the output of the commands in
-    `draft_source`.
+    `implementation` is a class with the interface `schedulers.protocol.Scheduler`, constructed from a site. `job`
+    is a class whose `found()` returns the job that this process runs in (`schedulers.select.ThisJob`), or None.
+    `variables` are the environment variables of a job that are recorded. `options` is the model of the keys
+    `site.NAME`, a subclass of `config.site.JobOptions`, and `check` is a function (options, file_of) that raises
+    InputError for invalid options. `says_no_memory` is a function that returns whether a line of a job's log
+    reports a lack of memory. `draft` is a function that takes a site's name and returns the text of a site file,
+    based on the output of the commands in `draft_source`.
     """
 
     name: str
     title: str
-    engine: str
+    implementation: str
     job: str
     variables: tuple[str, ...]
     options: str

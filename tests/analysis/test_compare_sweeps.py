@@ -177,7 +177,7 @@ def test_what_the_runs_of_a_side_show_together_is_doubted_too(simulated: ModuleT
     failed = f"{simulated.name_of(SETTINGS[0])}-r4"
     runs = [replace(run, outcome=Outcome.crashed) if run.run == failed else run for run in runs]
     (first, second, _) = compare_sweeps((runs, manifest), _sweep(simulated, (1.0, 1.0, 1.0))).rows
-    assert [doubt.code for doubt in first.doubts] == ["fewer_repeats"]
+    assert [doubt.code for doubt in first.doubts] == ["missing_repeats"]
     assert first.doubts[0].message.startswith("before (simulated): 4 of 5 planned repeats")
     assert second.doubts == (), "that nothing pairs is so on every row, and no doubt of any"
 

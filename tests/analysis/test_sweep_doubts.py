@@ -119,7 +119,7 @@ def test_a_repeat_that_failed_is_a_doubt_about_the_others(simulated: ModuleType)
     rows = _rows(simulated, random.Random(3), 3)
     rows[1] = simulated.make_run(SETTINGS[1], 0, None)
     finding = _analysed(simulated, rows, 3).settings[1]
-    assert "2 of 3 planned repeats" in next(d.message for d in finding.doubts if d.code == "fewer_repeats")
+    assert "2 of 3 planned repeats" in next(d.message for d in finding.doubts if d.code == "missing_repeats")
 
 
 def test_fewer_than_five_repeats_are_not_for_publishing(simulated: ModuleType) -> None:

@@ -34,7 +34,7 @@ FORM = {
     "StatusAnswer": "sweeps unreadable unplanned",
     "UnplannedHead": "sweep background",
     "SweepState": (
-        "sweep revision planned settled remaining outcomes seconds_left running kept doubts damaged head background "
+        "sweep revision planned settled remaining outcomes seconds_left running kept doubts damaged driver background "
         "jobs jobs_reason recommendation report report_outdated"
     ),
     "LockOwner": "block host pid process_started job restarts since run run_since",

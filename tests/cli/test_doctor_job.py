@@ -14,15 +14,15 @@ from accelsweep.cli.doctor import CheckResult, try_jobs
 from accelsweep.config.site import Site, Slurm
 from accelsweep.devices.device_kind import Device
 from accelsweep.schedulers.protocol import Resources
-from accelsweep.schedulers.slurm import SlurmEngine
+from accelsweep.schedulers.slurm import SlurmScheduler
 
 FOUND = json.dumps({"checks": [{"ok": True, "what": "torch on n1", "found": "2.13.0, no GPU", "remedy": None}]})
 OUT_OF_TIME = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-23T10:00:00 DUE TO TIME LIMIT ***"
 
 
 @dataclass(frozen=True)
-class Delayed(SlurmEngine):
-    """An engine whose jobs end at once, and whose log with the line `says` is seen here after `seconds`."""
+class Delayed(SlurmScheduler):
+    """An scheduler whose jobs end at once, and whose log with the line `says` is seen here after `seconds`."""
 
     says: str = ""
     seconds: float = 0.0
@@ -43,7 +43,7 @@ class Delayed(SlurmEngine):
 def told(monkeypatch: pytest.MonkeyPatch, home: Path, says: str, seconds: float) -> list[CheckResult]:
     cpu = Device(accelerator="cpu", model="m", count=8)
     site = Site(name="box", scheduler="slurm", inventory=(cpu,), slurm=Slurm())
-    monkeypatch.setattr(doctor, "engine_of", lambda _site: Delayed(site, says=says, seconds=seconds))
+    monkeypatch.setattr(doctor, "scheduler_of", lambda _site: Delayed(site, says=says, seconds=seconds))
     monkeypatch.setattr(doctor, "_POLL_SECONDS", 0.05)
     return list(try_jobs(site, home, 1.0))
 

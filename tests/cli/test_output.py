@@ -217,7 +217,7 @@ def test_status_lists_every_sweep_of_the_folder(example_sweep, capsys):
     print_status(example_sweep.home, None)
     shown = capsys.readouterr().out
     assert shown.startswith(f"{example_sweep.name}: ")
-    assert "head: none" in shown
+    assert "driver: none" in shown
 
 
 def test_status_names_the_setting_and_the_repeat_of_a_doubt(example_sweep, capsys):
@@ -330,7 +330,7 @@ def test_status_says_if_slurm_was_not_asked(example_sweep, capsys, monkeypatch, 
     print_status(example_sweep.home, example_sweep.name)
     shown = capsys.readouterr().out
     assert "the queue was not queried: there is no squeue here" in shown
-    assert "head: none" in shown
+    assert "driver: none" in shown
 
 
 def test_a_gate_passes_only_if_it_could_judge_every_setting(example_sweep, capsys):

@@ -72,7 +72,7 @@ def heard(tmp_path):
 
 @pytest.mark.parametrize(("name", "title"), [(None, "accelsweep"), ("mine", "accelsweep mine")])
 def test_a_sweep_that_cannot_be_planned_sends_a_notification(tmp_path, monkeypatch, heard, name, title):
-    """A detached head plans again, hours later, and nobody sees why it cannot."""
+    """A detached driver plans again, hours later, and nobody sees why it cannot."""
 
     def refused(*_):
         raise InputError("no experiment 'quikstart'")

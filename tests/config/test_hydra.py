@@ -186,7 +186,7 @@ def test_cfg_job_refuses_a_sweep_and_names_the_key(home):
 @pytest.mark.parametrize("sign", ["", "+", "++"])
 @pytest.mark.parametrize(
     ("override", "value"),
-    [("slurm.max_jobs=3", 3), ("slurm.qos=gold", "gold"), ("slurm.mem_mb=4000", 4000), ("slurm.head.minutes=30", 30)],
+    [("slurm.max_jobs=3", 3), ("slurm.qos=gold", "gold"), ("slurm.mem_mb=4000", 4000), ("slurm.driver.minutes=30", 30)],
 )
 def test_a_job_option_is_set_with_or_without_a_plus(home, sign, override, value):
     """So an option printed in a message can be typed as it is, with any site file."""

@@ -42,14 +42,14 @@ missing = missing_capabilities(here)
 assert missing == [Capability.hard_links, Capability.symbolic_links, Capability.locks, Capability.shared_maps], missing
 assert free_inodes(here) is None
 
-hold = here / "head.claim.json"
-first = acquire(hold, "head")
+hold = here / "driver.lock.json"
+first = acquire(hold, "driver")
 assert isinstance(first, HeldLock)
-assert not isinstance(acquire(hold, "head"), HeldLock), "a second process finds the first"
+assert not isinstance(acquire(hold, "driver"), HeldLock), "a second process finds the first"
 first.set_run("r", "now")
 first.heartbeat()
 first.release()
-assert isinstance(acquire(hold, "head"), HeldLock), "and takes over when it is released"
+assert isinstance(acquire(hold, "driver"), HeldLock), "and takes over when it is released"
 
 for number in (1, 2):
     made = here / f"made-{number}"
@@ -90,7 +90,7 @@ def test_holds_marks_and_signs_of_life_do_on_a_disk_without_links_locks_and_maps
     lines = done.stdout.splitlines()
     assert "lies on a disk without file locks, where SQLite cannot write mlflow.db: name a store elsewhere" in lines[0]
     last_line("mlflow.db on a disk without file locks", lines[0])
-    assert lines[-1] == "['head.claim.json', 'heartbeat', 'made-2', 'progress', 'target']", (
+    assert lines[-1] == "['driver.lock.json', 'heartbeat', 'made-2', 'progress', 'target']", (
         "no guard and no part is left"
     )
 

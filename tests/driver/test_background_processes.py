@@ -286,7 +286,7 @@ def test_any_command_deletes_what_a_killed_driver_of_another_sweep_left(folder: 
 
 @pytest.mark.parametrize("locked", ["driver", "block"])
 def test_the_folder_of_a_running_process_of_another_sweep_stays(folder: SweepFolder, locked: str) -> None:
-    path = folder.driver_file("claim") if locked == "driver" else folder.lock("b000000000000")
+    path = folder.driver_file("lock") if locked == "driver" else folder.lock("b000000000000")
     with sweep_temporary_folder(folder, LOCAL):
         given = Path(os.environ["TMPDIR"])
         holder = acquire(path, locked)

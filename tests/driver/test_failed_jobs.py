@@ -22,9 +22,9 @@ from accelsweep.records.not_run_reasons import (
 )
 from accelsweep.records.plan import Done, Manifest
 from accelsweep.schedulers.protocol import JobOffer, Resources
-from accelsweep.schedulers.slurm import SlurmEngine
+from accelsweep.schedulers.slurm import SlurmScheduler
 
-SLURM = SlurmEngine(Site(name="box", scheduler="slurm"))
+SLURM = SlurmScheduler(Site(name="box", scheduler="slurm"))
 
 ERROR = """\
 [Sun Nov 22 14:14:05 2026]
@@ -204,7 +204,7 @@ def test_a_log_without_failed_jobs_yields_none(example_sweep: SweepFolder, tmp_p
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedOffer(SlurmEngine):
+class FixedOffer(SlurmScheduler):
     """A scheduler with the same answer for every job, and `others` jobs of the user in its queue."""
 
     offered: JobOffer
@@ -223,7 +223,7 @@ def warnings_about(
 ) -> list[str]:
     """Return the warnings about two CPU jobs that differ in the node alone."""
     site = Site(name="box", scheduler="slurm", slurm=slurm or Slurm(partition="gpu", qos="gold"))
-    monkeypatch.setattr(job_queue, "engine_of", lambda _: FixedOffer(site, offered=offered, others=others))
+    monkeypatch.setattr(job_queue, "scheduler_of", lambda _: FixedOffer(site, offered=offered, others=others))
     warnings: list[str] = []
     check_jobs_accepted(site, [Resources(node="n1"), Resources(node="n2")], warnings.append)
     return warnings

@@ -22,10 +22,10 @@ from accelsweep.records.not_run_reasons import Halt, not_run_reason, read_halt
 from accelsweep.records.plan import Manifest
 from accelsweep.schedulers import slurm
 from accelsweep.schedulers.protocol import Job
-from accelsweep.schedulers.slurm import SlurmEngine
+from accelsweep.schedulers.slurm import SlurmScheduler
 
 BLOCK = "b0123456789ab"
-SLURM = SlurmEngine(Site(name="box", scheduler="slurm"))
+SLURM = SlurmScheduler(Site(name="box", scheduler="slurm"))
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_the_next_snakemake_skips_the_same_blocks_and_has_forgotten_none(queue: 
 
 
 @dataclass(frozen=True)
-class OneJob(SlurmEngine):
+class OneJob(SlurmScheduler):
     """A scheduler with one job; cancelling it creates a file named after its number."""
 
     place: Path = Path()
@@ -245,7 +245,7 @@ def test_jobs_that_cannot_be_cancelled_are_reported_with_the_command_to_do_it(
     assert messages[2].endswith(f"Cancel them: accelsweep status {example_sweep.name} lists them")
 
 
-class Unreachable(SlurmEngine):
+class Unreachable(SlurmScheduler):
     """A scheduler that does not answer."""
 
     def jobs(self, home: Path, blocks: Collection[str]) -> list[Job]:
@@ -304,7 +304,7 @@ class FixedListing:
 @pytest.fixture
 def listed(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> FixedListing:
     listings = FixedListing([pending("7", "Priority")])
-    monkeypatch.setattr(SlurmEngine, "own_jobs", lambda _, *given: listings.own_jobs(*given))
+    monkeypatch.setattr(SlurmScheduler, "own_jobs", lambda _, *given: listings.own_jobs(*given))
     queue.folder.snakemake_log.parent.mkdir(exist_ok=True)
     queue.folder.snakemake_log.write_text("")
     return listings
@@ -324,7 +324,7 @@ def test_a_new_file_of_a_job_triggers_an_earlier_poll(queue: JobQueue, clock: Fa
     clock.advance(20.0)
     queue.update()
     assert listed.polls == 1
-    (queue.folder.root / "blocks" / f"{BLOCK}.claim.json").write_text("{}")
+    (queue.folder.root / "blocks" / f"{BLOCK}.lock.json").write_text("{}")
     queue.update()
     assert listed.polls == 2
     (queue.folder.root / "blocks" / f"{BLOCK}.done.json").write_text("{}")
@@ -395,7 +395,7 @@ class EarlierJobs:
 
 
 @dataclass(frozen=True)
-class EarlierSlurm(SlurmEngine):
+class EarlierSlurm(SlurmScheduler):
     """A Slurm with these jobs."""
 
     earlier: EarlierJobs = field(kw_only=True)
@@ -416,8 +416,8 @@ def earlier(monkeypatch: pytest.MonkeyPatch) -> EarlierJobs:
 
 @pytest.fixture
 def earlier_queue(example_sweep: SweepFolder, earlier: EarlierJobs) -> JobQueue:
-    engine = EarlierSlurm(Site(name="box", scheduler="slurm"), earlier=earlier)
-    return JobQueue(example_sweep, engine, earlier.messages.append, 30.0, earlier.clock)
+    scheduler = EarlierSlurm(Site(name="box", scheduler="slurm"), earlier=earlier)
+    return JobQueue(example_sweep, scheduler, earlier.messages.append, 30.0, earlier.clock)
 
 
 @pytest.fixture

@@ -48,12 +48,12 @@ from accelsweep.config.site import Site
 from accelsweep.driver.snakemake_hooks import override_retries
 from accelsweep.features.grid_engine.scheduler import GridEngineScheduler
 
-class Engine(GridEngineScheduler):
+class Scheduler(GridEngineScheduler):
     def in_queue(self):
         return 0
 
 onstart:
-    override_retries(workflow, [], Engine(Site(name="x", scheduler="grid_engine")), lambda block: block == "skipped")
+    override_retries(workflow, [], Scheduler(Site(name="x", scheduler="grid_engine")), lambda block: block == "skipped")
 rule all:
     input: "b1.done", "b2.done", "b3.done", "bwrong.done", "bskipped.done"
 rule block:

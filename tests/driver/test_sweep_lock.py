@@ -42,7 +42,7 @@ def test_the_lock_of_a_dead_driver_is_taken_over(folder, monkeypatch):
     child.wait()
     with lock_sweep(folder):
         lock = active_driver(folder).model_copy(update={"pid": child.pid, "process_started": started})
-    lock.write(folder.root / "head.claim.json")
+    lock.write(folder.root / "driver.lock.json")
     assert active_driver(folder) is None
     with lock_sweep(folder):
         assert active_driver(folder).pid == os.getpid()
@@ -51,7 +51,7 @@ def test_the_lock_of_a_dead_driver_is_taken_over(folder, monkeypatch):
 def test_another_process_with_the_same_pid_is_not_the_driver(folder):
     with lock_sweep(folder):
         lock = active_driver(folder).model_copy(update={"process_started": 1.0})
-    lock.write(folder.root / "head.claim.json")
+    lock.write(folder.root / "driver.lock.json")
     assert active_driver(folder) is None
 
 
@@ -76,8 +76,10 @@ def old_driver(folder):
         children.append(child)
         assert child.stdout.readline() == "up\n"
         started = psutil.Process(child.pid).create_time()
-        lock = LockOwner(block="head", host=socket.gethostname(), pid=child.pid, process_started=started, since="then")
-        lock.write(folder.root / "head.claim.json")
+        lock = LockOwner(
+            block="driver", host=socket.gethostname(), pid=child.pid, process_started=started, since="then"
+        )
+        lock.write(folder.root / "driver.lock.json")
         return child
 
     yield start
@@ -116,8 +118,8 @@ def test_cancel_old_ends_an_executor_left_by_a_dead_driver(tiny_block):
 @pytest.fixture
 def elsewhere(folder):
     """The path of the lock of a driver on another machine, with a fresh heartbeat."""
-    lock = LockOwner(block="head", host="node7", pid=77, process_started=0.0, since="then")
-    path = folder.root / "head.claim.json"
+    lock = LockOwner(block="driver", host="node7", pid=77, process_started=0.0, since="then")
+    path = folder.root / "driver.lock.json"
     lock.write(path)
     return path
 
@@ -162,7 +164,7 @@ def test_cancel_old_names_the_command_to_end_a_driver_on_another_machine(folder,
 def test_a_driver_renews_its_heartbeat(folder, monkeypatch):
     monkeypatch.setattr("accelsweep.records.file_lock.HEARTBEAT_SECONDS", 0.0)
     with lock_sweep(folder) as lock:
-        path = folder.root / "head.claim.json"
+        path = folder.root / "driver.lock.json"
         age_heartbeat(path, 1000)
         before = path.stat().st_mtime
         lock.heartbeat()
@@ -174,8 +176,8 @@ def test_a_driver_renews_its_heartbeat(folder, monkeypatch):
 
 def test_a_driver_whose_lock_was_taken_over_stops_and_leaves_the_new_lock_alone(folder, monkeypatch):
     monkeypatch.setattr("accelsweep.records.file_lock.HEARTBEAT_SECONDS", 0.0)
-    newer = LockOwner(block="head", host="node7", pid=77, process_started=0.0, since="later")
-    path = folder.root / "head.claim.json"
+    newer = LockOwner(block="driver", host="node7", pid=77, process_started=0.0, since="later")
+    path = folder.root / "driver.lock.json"
     with lock_sweep(folder) as lock:
         newer.write(path)
         with pytest.raises(AccelsweepError, match="process 77 on node7 took over this sweep"):
@@ -220,8 +222,8 @@ Each writes its line in a single call, because lines of `print` may interleave.
 @pytest.mark.parametrize("dead", [False, True], ids=["no lock", "a dead driver's lock"])
 def test_of_many_drivers_started_at_once_exactly_one_gets_the_lock(folder, dead):
     if dead:
-        lock = LockOwner(block="head", host=socket.gethostname(), pid=1, process_started=0.0, since="then")
-        lock.write(folder.root / "head.claim.json")
+        lock = LockOwner(block="driver", host=socket.gethostname(), pid=1, process_started=0.0, since="then")
+        lock.write(folder.root / "driver.lock.json")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", RACE, str(folder.home)], **pipes) as drivers:
         said = sorted(drivers.stdout.readline() for _ in range(6))

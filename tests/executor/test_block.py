@@ -230,17 +230,17 @@ def test_new_runs_come_before_failed_ones_and_those_that_killed_an_executor_come
 
 def test_a_failed_run_is_retried_by_the_next_command_but_not_by_the_same_one(tiny_block: TinyBlock) -> None:
     tiny_block.plan("exit_three", "measured", limits={"retries": 0})
-    head = acquire(tiny_block.folder.driver_file("claim"), "head")
-    assert isinstance(head, HeldLock)
+    driver = acquire(tiny_block.folder.driver_file("lock"), "driver")
+    assert isinstance(driver, HeldLock)
     tiny_block.run()
     assert audit(tiny_block.folder).reopened == ()
     assert "2 runs wanted, 0 to measure" in tiny_block.run()[1]
-    head.release()
-    head = acquire(tiny_block.folder.driver_file("claim"), "head")
-    assert isinstance(head, HeldLock)
+    driver.release()
+    driver = acquire(tiny_block.folder.driver_file("lock"), "driver")
+    assert isinstance(driver, HeldLock)
     assert audit(tiny_block.folder).reopened == (tiny_block.name,)
     assert "2 runs wanted, 1 to measure" in tiny_block.run()[1]
-    head.release()
+    driver.release()
     assert tiny_block.record().attempt == 2
 
 

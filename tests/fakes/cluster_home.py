@@ -1,4 +1,4 @@
-"""A user's working directory on the login node of a cluster that a test has started, whichever engine it has."""
+"""A user's working directory on the login node of a cluster that a test has started, whichever scheduler it has."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ClusterHome:
     def __init__(self, path: Path, sites: dict[str, Path]) -> None:
         """Make the folder `path` a home that knows these `sites`."""
         self.path = path
-        self.heads: list[subprocess.Popen[str]] = []
+        self.drivers: list[subprocess.Popen[str]] = []
         self.environment = os.environ | {"ACCELSWEEP_LEASES": str(path / "leases"), "COLUMNS": "200"}
         files = {f"site/{name}.yaml": site.read_text("utf-8") for name, site in sites.items()}
         for name, text in {"experiment/tiny.yaml": EXPERIMENT, **files}.items():
@@ -90,9 +90,9 @@ class ClusterHome:
         )
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start the sweep's head."""
+        """Start the sweep's driver."""
         command = [sys.executable, "-m", "accelsweep", "run", "experiment=tiny", "site=box", "--profile", "quick"]
-        head = subprocess.Popen(
+        driver = subprocess.Popen(
             [*command, *arguments],
             cwd=self.path,
             env=self.environment,
@@ -100,17 +100,17 @@ class ClusterHome:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        self.heads.append(head)
-        return head
+        self.drivers.append(driver)
+        return driver
 
     def run(self, *arguments: str) -> str:
-        """Run the sweep to its end, which must be a good one; return what the head printed."""
+        """Run the sweep to its end, which must be a good one; return what the driver printed."""
         return self.finished(self.start(*arguments))
 
-    def finished(self, head: subprocess.Popen[str], code: int = 0) -> str:
-        """Return what a head printed to its end, which must have this exit code."""
-        output, _ = head.communicate(timeout=PATIENCE_SECONDS)
-        assert head.returncode == code, f"{output}\n{self.log()}"
+    def finished(self, driver: subprocess.Popen[str], code: int = 0) -> str:
+        """Return what a driver printed to its end, which must have this exit code."""
+        output, _ = driver.communicate(timeout=PATIENCE_SECONDS)
+        assert driver.returncode == code, f"{output}\n{self.log()}"
         return output
 
     def log(self) -> str:
@@ -125,7 +125,7 @@ class ClusterHome:
 
     def running(self) -> LockOwner | None:
         """The hold of a supervisor that is in the middle of a run, if there is one."""
-        holds = [read_lock(path) for path in self.folder.root.glob("blocks/*.claim.json")]
+        holds = [read_lock(path) for path in self.folder.root.glob("blocks/*.lock.json")]
         return next((hold for hold in holds if hold and hold.run), None)
 
     def in_a_run(self) -> LockOwner:
@@ -178,11 +178,11 @@ class ClusterHome:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Leave nothing behind: heads, jobs, and what outlived them (a Snakemake was seen that ignored SIGTERM)."""
-        for head in self.heads:
-            if head.poll() is None:
-                head.kill()
-                head.wait()
+        """Leave nothing behind: drivers, jobs, and what outlived them (a Snakemake was seen that ignored SIGTERM)."""
+        for driver in self.drivers:
+            if driver.poll() is None:
+                driver.kill()
+                driver.wait()
         if left := self.left():
             self.cancel(*left)
             wait_for(lambda: not self.left(), "cancelled jobs", 30)

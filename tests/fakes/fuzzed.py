@@ -144,7 +144,7 @@ def _accounting(folder: SweepFolder, chance: random.Random) -> Callable[[], obje
 
 
 def _head(folder: SweepFolder, chance: random.Random) -> Callable[[], object]:
-    """Change the order to a detached head, or the notes on where it went and how it ended."""
+    """Change the order to a detached driver, or the notes on where it went and how it ended."""
     site = Manifest.read(folder.manifest).site
     request = Request(("batch_size=16",), time_budget="30m", features={"notify": ["json://host/token"]})
     DriverSpec(request=request, site=site, sweeps=(folder.name,), revision=1).write(folder.driver_file("order"))
@@ -218,7 +218,7 @@ KINDS: dict[str, Change] = {
     "archive": _archive,
     "config": _config,
     "accounting": _accounting,
-    "head": _head,
+    "driver": _head,
     "external": _external,
     "picture": _picture,
 }

@@ -21,7 +21,7 @@ class GridEngineHome(ClusterHome):
         "status-checks: 10": "status-checks: 1",
         "latency-wait: 60": "latency-wait: 10",
     }
-    engine, version = "Grid Engine", "Grid Engine ("
+    scheduler, version = "Grid Engine", "Grid Engine ("
     nowhere: ClassVar[tuple[str, str]] = (
         "site.grid_engine.queue=nonesuch.q",
         "Job was rejected because job requests unknown queue ",

@@ -146,7 +146,7 @@ class Home:
 
     def supervisors(self) -> list[int]:
         """The processes that hold a block of a sweep here."""
-        holds = (live_lock(path) for path in self.path.glob("sweeps/*/blocks/*.claim.json"))
+        holds = (live_lock(path) for path in self.path.glob("sweeps/*/blocks/*.lock.json"))
         return [hold.pid for hold in holds if hold is not None]
 
 

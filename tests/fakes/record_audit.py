@@ -42,7 +42,7 @@ class HeadLedger:
 
     def running(self) -> LockOwner | None:
         """Return the hold of a supervisor that is measuring a run now."""
-        holds = [read_lock(path) for path in self.folder.root.glob("blocks/*.claim.json")]
+        holds = [read_lock(path) for path in self.folder.root.glob("blocks/*.lock.json")]
         return next((hold for hold in holds if hold is not None and hold.run is not None), None)
 
     def complete(self, *options: str) -> str:

@@ -52,7 +52,7 @@ class SlurmHome(ClusterHome):
     }
     slurm = staticmethod(told)
     why_no = staticmethod(why_no)
-    engine, version = "Slurm", "slurm"
+    scheduler, version = "Slurm", "slurm"
     nowhere: ClassVar[tuple[str, str]] = ("site.slurm.partition=nonesuch", "invalid partition specified: nonesuch; ")
     unprepared = "+site.slurm"
     take, pieces = "ones", 10

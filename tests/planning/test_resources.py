@@ -271,7 +271,7 @@ def test_one_sweep_over_three_kinds_of_node_has_jobs_for_each(tmp_path: Path) ->
             {"kinds": [*KINDS["kinds"][:2], {**KINDS["kinds"][2], "slurm": {"extra": "-A x"}}]},
             "site.kinds.2.slurm.extra",
         ),
-        ({"kinds": [{**KINDS["kinds"][0], "slurm": {"head": {"minutes": 9}}}]}, "set site.slurm.head"),
+        ({"kinds": [{**KINDS["kinds"][0], "slurm": {"driver": {"minutes": 9}}}]}, "set site.slurm.driver"),
     ],
 )
 def test_a_mistake_in_a_kind_of_node_is_named(tmp_path: Path, change: dict[str, object], words: str) -> None:

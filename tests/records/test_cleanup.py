@@ -90,7 +90,7 @@ def test_partial_steps_and_reports_are_removed_by_the_audit_before_every_run(fol
 def test_a_killed_import_and_a_half_written_lock_are_removed(folder: SweepFolder) -> None:
     unpacked = folder.home / ".import.abc_1234.part"
     (unpacked / "sweeps").mkdir(parents=True)
-    lock = folder.root / "..head.claim.json.00865e23.part.abc_1234.part"
+    lock = folder.root / "..driver.lock.json.00865e23.part.abc_1234.part"
     lock.touch()
     for left in (unpacked, lock):
         age(left)
@@ -173,7 +173,7 @@ def replaced(path: Path, kind: str) -> Path:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_driver_and_readers_of_a_sweep_continue(folder: SweepFolder, kind: str, capsys) -> None:
     run = next(folder.root.glob("runs/*/record.json")).parent.name
-    paths = [folder.root / "head.claim.json", folder.findings, folder.records, folder.record(run)]
+    paths = [folder.root / "driver.lock.json", folder.findings, folder.records, folder.record(run)]
     for path in paths:
         replaced(path, kind)
     print_status(folder.home, folder.name)

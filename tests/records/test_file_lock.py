@@ -31,7 +31,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(LEASE_FOLDER_VARIABLE, str(tmp_path / "leases"))
     for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT"):
         monkeypatch.delenv(name, raising=False)
-    return tmp_path / "blocks" / "b.claim.json"
+    return tmp_path / "blocks" / "b.lock.json"
 
 
 @pytest.fixture

@@ -112,7 +112,7 @@ def test_a_plan_over_later_files_is_refused(folder, name, head):
 
 
 def test_a_later_up_to_date_mark_is_refused(folder, head):
-    folder.standing.write_bytes(later(CompletedState(digest="0", report={}).sealed(), **head))
+    folder.completed_state.write_bytes(later(CompletedState(digest="0", report={}).sealed(), **head))
     refused(folder, is_up_to_date)
 
 

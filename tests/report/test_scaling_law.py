@@ -40,7 +40,7 @@ def test_a_law_is_a_row_with_its_intervals_and_where_further_devices_stop_paying
     assert [entry.text for entry in table.rows[0]] == [
         "32-true | batch 32",
         "1, 2",
-        "not told apart from ideal scaling",
+        "indistinguishable from ideal scaling",
         "0.1 [0.0, 0.3]",
         "0.000 [0.000, 0.003]",
         "7 [2, no end]",

@@ -61,7 +61,7 @@ def test_folders_in_the_places_of_files_are_set_aside_and_named(continued: Home)
     sweep = continued.path / "sweeps/tiny"
     done = next(sweep.glob("blocks/*.done.json"))
     page = continued.path / "reports/tiny/index.html"
-    places = [sweep / "findings.json", sweep / "records.parquet", sweep / "manifest.json", sweep / "head.claim.json"]
+    places = [sweep / "findings.json", sweep / "records.parquet", sweep / "manifest.json", sweep / "driver.lock.json"]
     places += [done, page, sweep / "logs/snakemake.log", sweep / f"logs/{done.name.partition('.')[0]}.log"]
     for path in places:
         path.unlink(missing_ok=True)
@@ -70,7 +70,7 @@ def test_folders_in_the_places_of_files_are_set_aside_and_named(continued: Home)
     assert result.returncode == 0, result.stdout
     assert "it is not a file: something else was in its place; set aside as findings.json.damaged-1" in result.stdout
     assert "Traceback" not in result.stdout
-    assert all(path.is_file() for path in places if path.name != "head.claim.json")
+    assert all(path.is_file() for path in places if path.name != "driver.lock.json")
     assert all((path.with_name(f"{path.name}.damaged-1") / "inside").is_dir() for path in places)
     assert continued.records("tiny") == before
 

@@ -9,8 +9,8 @@ pytestmark = pytest.mark.real
 
 
 def shape(names):
-    """File names without the head's logs, and without what an interrupted attempt has more: a number and its log."""
-    left_out = re.compile(r"/logs/|attempts/\d+/run\.log|published\.done|head\.claim|\.db|mlartifacts")
+    """File names without the driver's logs, and without what an interrupted attempt has more: a number and its log."""
+    left_out = re.compile(r"/logs/|attempts/\d+/run\.log|published\.done|driver\.claim|\.db|mlartifacts")
     return {re.sub(r"/attempts/\d+/", "/attempts/N/", name) for name in names if not left_out.search(name)}
 
 
@@ -19,7 +19,7 @@ def test_snakemake_alone_gives_the_same_files_as_the_command_line(finished, home
     assert result.returncode == 0, result.stdout
     by_command, _ = finished
     of_the_head = {
-        "sweeps/tiny/standing.json",
+        "sweeps/tiny/completed.json",
     }  # what spares its next command to ask Snakemake
     assert shape(home.files()) == shape(by_command.files()) - of_the_head
     ours, theirs = (json.loads((place.path / "sweeps/tiny/manifest.json").read_text()) for place in (home, by_command))

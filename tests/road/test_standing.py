@@ -51,7 +51,7 @@ def test_a_finished_sweep_stands_and_its_command_asks_no_snakemake_and_says_the_
     assert not folder.snakemake_log.exists()
     assert "report: " in result.stdout
     changed = {name for name, stamp in home.files().items() if before.get(name) != stamp}
-    assert changed <= {"sweeps/tiny/standing.json"}
+    assert changed <= {"sweeps/tiny/completed.json"}
 
 
 def first(pattern: str) -> Callable[[Path], Path]:
@@ -85,7 +85,7 @@ LOSSES = {
     "the steps of a run": first("sweeps/tiny/runs/*/steps.parquet"),
     "a done file": first("sweeps/tiny/blocks/*.done.json"),
     "the database": first("mlflow.db"),
-    "the note": first("sweeps/tiny/standing.json"),
+    "the note": first("sweeps/tiny/completed.json"),
 }
 
 
@@ -115,7 +115,7 @@ def test_a_sweep_that_was_made_by_other_code_does_not_stand(
 
 def test_nothing_is_noted_of_a_sweep_without_a_report(home: Home) -> None:
     folder = SweepFolder(home.path, "tiny")
-    folder.standing.unlink()
+    folder.completed_state.unlink()
     (folder.report / "index.html").unlink()
     mark_up_to_date(folder)
-    assert not folder.standing.exists()
+    assert not folder.completed_state.exists()

@@ -106,7 +106,7 @@ def test_each_set_of_nodes_is_a_kind_and_the_draft_can_be_planned_with(tmp_path:
 
 @pytest.mark.usefixtures("answer")
 @pytest.mark.parametrize(
-    ("name", "engines", "words"),
+    ("name", "schedulers", "words"),
     [
         ("mine", [], "--from-slurm or --from-grid-engine"),
         ("mine", ["slurm", "grid_engine"], "--from-slurm or --from-grid-engine"),
@@ -115,13 +115,13 @@ def test_each_set_of_nodes_is_a_kind_and_the_draft_can_be_planned_with(tmp_path:
     ],
 )
 def test_an_impossible_draft_is_an_error_and_writes_nothing(
-    tmp_path: Path, name: str, engines: list[str], words: str
+    tmp_path: Path, name: str, schedulers: list[str], words: str
 ) -> None:
     taken = tmp_path / "conf/site/taken.yaml"
     taken.parent.mkdir(parents=True)
     taken.write_text("name: taken\n")
     with pytest.raises(InputError) as refused:
-        write_draft(tmp_path, name, engines)
+        write_draft(tmp_path, name, schedulers)
     assert words in str(refused.value)
     assert [path.name for path in taken.parent.iterdir()] == ["taken.yaml"]
     assert taken.read_text() == "name: taken\n"
@@ -170,8 +170,8 @@ def test_overlapping_partitions_are_one_kind_in_the_widest_with_a_long_enough_li
     text = (tmp_path / "conf/site/mine.yaml").read_text()
     assert "# or debug, long, private" in text
     assert "# n5,n6" in text, "those that no earlier kind has"
-    head = DriverJobOptions.model_validate(site.slurm.head)
-    assert (head.partition, head.minutes) == ("gpu", 1440)
+    driver = DriverJobOptions.model_validate(site.slurm.driver)
+    assert (driver.partition, driver.minutes) == ("gpu", 1440)
 
 
 @pytest.mark.usefixtures("answer")

@@ -69,15 +69,15 @@ def grid() -> Iterator[None]:
     subprocess.run([GRID, "down"], capture_output=True, check=True)
 
 
-def _of(engine: str, *marks: pytest.MarkDecorator) -> object:
-    """Return a parameter: what starts the engine, for one worker."""
-    return pytest.param(engine, marks=[pytest.mark.xdist_group(engine), *marks])
+def _of(scheduler: str, *marks: pytest.MarkDecorator) -> object:
+    """Return a parameter: what starts the scheduler, for one worker."""
+    return pytest.param(scheduler, marks=[pytest.mark.xdist_group(scheduler), *marks])
 
 
 # Slurm's own tests beside these begin, wait and end in the same ways
 @pytest.fixture(params=[_of("cluster", pytest.mark.slurm, pytest.mark.long), _of("grid", pytest.mark.grid_engine)])
 def any_home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ClusterHome]:
-    """A home on each engine. Slurm's are all long here, because its own tests are beside them."""
+    """A home on each scheduler. Slurm's are all long here, because its own tests are beside them."""
     request.getfixturevalue(request.param)
     made = SlurmHome(tmp_path) if request.param == "cluster" else GridEngineHome(tmp_path)
     yield made

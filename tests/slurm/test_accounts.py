@@ -78,11 +78,16 @@ def test_the_draft_of_a_site_has_its_users_accounts_and_what_they_may_ask_for() 
                 ("fleet", "site.slurm.account=nobodys", "Invalid account", "site.slurm.account=nobodys"),
                 (
                     "detach",
-                    "site.slurm.head.partition=nonesuch",
+                    "site.slurm.driver.partition=nonesuch",
                     "Invalid partition name",
-                    "site.slurm.head.partition=nonesuch",
+                    "site.slurm.driver.partition=nonesuch",
                 ),
-                ("detach", "site.slurm.account=short", "AssocMaxWallDurationPerJobLimit", "site.slurm.head.minutes=30"),
+                (
+                    "detach",
+                    "site.slurm.account=short",
+                    "AssocMaxWallDurationPerJobLimit",
+                    "site.slurm.driver.minutes=30",
+                ),
             ]
         ),
     ],
@@ -90,7 +95,7 @@ def test_the_draft_of_a_site_has_its_users_accounts_and_what_they_may_ask_for() 
 def test_what_slurm_refuses_ends_with_exit_2_its_words_and_the_sites_key_before_anything_is_submitted(
     home: Any, command: str, override: str, words: str, key: str, last_line: Any
 ) -> None:
-    name, more = ("run", ["--detach", "site.slurm.head.minutes=30"]) if command == "detach" else (command, [])
+    name, more = ("run", ["--detach", "site.slurm.driver.minutes=30"]) if command == "detach" else (command, [])
     known = jobs(home)
     ended = home.accelsweep(name, "experiment=tiny", "site=box", "--profile", "quick", override, *more)
     assert ended.returncode == 2, ended.stderr

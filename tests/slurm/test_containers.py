@@ -62,25 +62,25 @@ def test_one_sweep_compares_one_node_with_two_in_containers(contained):
 
 def test_a_cancelled_job_of_two_nodes_leaves_no_container_and_goes_on_in_the_next(contained):
     arguments = (*TWO_NODES, "measure.min_seconds=6", "model._target_=contained.Contained")
-    head = contained.start(*arguments)
+    driver = contained.start(*arguments)
     claim = contained.in_a_run()
     progress = contained.folder.run(claim.run) / "attempts" / "1" / "progress"
     contained.wait_for(progress.exists, "the first step", 90)
     contained.slurm("scancel", claim.job)
-    contained.finished(head)
+    contained.finished(driver)
     (record,) = contained.records().values()
     assert (record.outcome, record.attempt) == (Outcome.measured, 2)
     assert not contained.across_nodes()
 
 
 def test_a_rank_that_is_killed_in_its_container_is_a_crash_with_its_reason(contained):
-    head = contained.start(*TWO_NODES, "measure.min_seconds=6", "limits.retries=0")
+    driver = contained.start(*TWO_NODES, "measure.min_seconds=6", "limits.retries=0")
     run = contained.in_a_run().run
     contained.wait_for((contained.folder.run(run) / "attempts" / "1" / "progress").exists, "the first step", 90)
     nodes = contained.across_nodes()
     assert nodes.keys() == {"0", "1"}
     min(nodes["1"].children(), key=lambda child: child.pid).send_signal(signal.SIGKILL)
-    contained.finished(head, 1)
+    contained.finished(driver, 1)
     (record,) = contained.records().values()
     assert record.outcome is Outcome.crashed
     assert "rank 2 was ended by SIGKILL" in record.reason, record.reason

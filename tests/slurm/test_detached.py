@@ -32,7 +32,7 @@ def test_a_driver_at_its_time_limit_has_a_successor_and_nothing_is_lost_or_repea
     (home.path / "slow.py").write_text(SLOW)
     site = home.path / "conf" / "site" / "box.yaml"
     settings = yaml.safe_load(site.read_text())
-    settings["slurm"]["head"] = {"partition": "cpu", "minutes": 3}
+    settings["slurm"]["driver"] = {"partition": "cpu", "minutes": 3}
     site.write_text(yaml.safe_dump(settings))
     told = home.path / "told.txt"
     command = ("run", "experiment=tiny", "site=box", "--profile", "quick", "model._target_=slow.Slow")
@@ -56,7 +56,7 @@ def test_a_driver_at_its_time_limit_has_a_successor_and_nothing_is_lost_or_repea
     shown = home.accelsweep("attach", "tiny")
     assert shown.returncode == 0, f"{shown.stdout}{shown.stderr}{home.log()}"
     assert re.search(r"the driver reached its time limit: job \d+ takes over, with 1 job of the sweep", shown.stdout)
-    assert "left by an earlier head" in shown.stdout
+    assert "left by an earlier driver" in shown.stdout
     assert (home.folder.report / "index.html").exists()
     assert {record.outcome for record in home.records().values()} == {Outcome.measured}
     assert {record.attempt for record in home.records().values()} == {1}
@@ -64,8 +64,8 @@ def test_a_driver_at_its_time_limit_has_a_successor_and_nothing_is_lost_or_repea
         r"the driver reached its time limit: job (\d+) takes over", shown.stdout
     )  # several on a busy machine
     assert later[-1] == last_submission(home.folder).name
-    heads, jobs = {first, second, *later}, set(home.submitted())
-    assert len(jobs - heads) == 1, "one job of one block, submitted once"
+    drivers, jobs = {first, second, *later}, set(home.submitted())
+    assert len(jobs - drivers) == 1, "one job of one block, submitted once"
     assert not home.folder.driver_file("order").exists()
     assert SECRET not in "".join(map(home.told, jobs))
     until(lambda: "ended, 2 of 2 runs settled" in told.read_text() if told.exists() else False, 60)
@@ -77,7 +77,7 @@ def test_a_driver_in_a_job_is_stopped_like_by_ctrl_c(home, plain):
     """The jobs of the sweep are cancelled, and the same command resumes."""
     (home.path / "slow.py").write_text(SLOW)
     command = ("run", "experiment=tiny", "site=box", "--profile", "quick", "model._target_=slow.Slow")
-    left = home.accelsweep(*command, "+site.slurm.head.minutes=30", "--detach")
+    left = home.accelsweep(*command, "+site.slurm.driver.minutes=30", "--detach")
     assert left.returncode == 0, left.stderr
     home.in_a_run()
     (stop,) = re.findall(r"^stop it(?: once it runs)?, like Ctrl-C: (.*)$", left.stdout, re.MULTILINE)
@@ -93,11 +93,11 @@ def test_a_driver_in_a_job_is_stopped_like_by_ctrl_c(home, plain):
 def test_a_requeued_driver_leaves_the_sweeps_jobs_running_and_resumes_with_them(home):
     (home.path / "slow.py").write_text(SLOW)
     command = ("run", "experiment=tiny", "site=box", "--profile", "quick", "model._target_=slow.Slow")
-    left = home.accelsweep(*command, "+site.slurm.head.minutes=30", "--detach")
+    left = home.accelsweep(*command, "+site.slurm.driver.minutes=30", "--detach")
     assert left.returncode == 0, left.stderr
-    claim, head = home.in_a_run(), last_submission(home.folder).name
-    home.slurm("scontrol", "requeue", head)
-    home.at_once(head)
+    claim, driver = home.in_a_run(), last_submission(home.folder).name
+    home.slurm("scontrol", "requeue", driver)
+    home.at_once(driver)
     shown = home.accelsweep("attach", "tiny")
     assert shown.returncode == 0, shown.stdout + shown.stderr
     assert f"left by an earlier driver: job {claim.job} " in shown.stdout

@@ -8,7 +8,7 @@ import pytest
 from accelsweep.records.plan import Manifest
 from accelsweep.results import Outcome
 
-# tests/faults strikes heads and supervisors of this machine; only Slurm queues again, preempts and loses nodes
+# tests/faults strikes drivers and supervisors of this machine; only Slurm queues again, preempts and loses nodes
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
 
 SLOW = ("measure.min_seconds=6",)
@@ -37,33 +37,33 @@ def outcomes(home):
 
 
 def test_a_job_that_slurm_queues_again_goes_on_under_the_same_number(home):
-    head = home.start(*SLOW)
+    driver = home.start(*SLOW)
     first = home.in_a_run()
     home.slurm("scontrol", "requeue", first.job)
     home.at_once(first.job)
     home.wait_for(lambda: home.running() and home.running().restarts == 1, "the job's second start", 90)
-    home.finished(head)
+    home.finished(driver)
     assert outcomes(home) == {Outcome.measured}
     assert home.submitted() == [first.job]
 
 
 def test_a_preempted_job_that_slurm_queues_again_goes_on(home):
-    head = home.start(*SLOW, "site.slurm.partition=spare")
+    driver = home.start(*SLOW, "site.slurm.partition=spare")
     claim = home.in_a_run()
     home.slurm("sbatch", "--partition=urgent", "--exclusive", f"--chdir={home.path}", "--wrap=sleep 2")
     home.at_once(claim.job)
-    home.finished(head)
+    home.finished(driver)
     assert outcomes(home) == {Outcome.measured}
     assert "Restarts=1" in home.told(claim.job)
 
 
 def test_a_job_that_is_preempted_for_good_is_queued_again(home):
-    head = home.start(*SLOW, "site.slurm.partition=scrap")
+    driver = home.start(*SLOW, "site.slurm.partition=scrap")
     claim = home.in_a_run()
     home.slurm("sbatch", "--partition=urgent", "--exclusive", f"--chdir={home.path}", "--wrap=sleep 2")
     home.wait_for(lambda: home.state(claim.job) in ("PREEMPTED", "PENDING"), "the preemption", 30)
     home.at_once(claim.job)
-    output = home.finished(head)
+    output = home.finished(driver)
     assert f"job {claim.job} was preempted" in output
     assert outcomes(home) == {Outcome.measured}
 
@@ -97,13 +97,13 @@ def test_a_run_that_takes_its_whole_job_down_keeps_no_other_run_of_its_block_fro
 
 
 def test_a_job_whose_node_goes_down_goes_on_elsewhere(home):
-    head = home.start(*SLOW)
+    driver = home.start(*SLOW)
     job = home.in_a_run().job
     node = home.slurm("squeue", "--noheader", "--format=%N", "--jobs", job).strip()
     home.slurm("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
     try:
         home.at_once(job)
-        home.finished(head)
+        home.finished(driver)
     finally:
         home.slurm("scontrol", "update", f"nodename={node}", "state=resume")
     assert outcomes(home) == {Outcome.measured}
@@ -113,12 +113,12 @@ def test_a_job_whose_node_goes_down_goes_on_elsewhere(home):
 def test_a_job_that_a_sick_node_could_not_start_is_released(home):
     home.has("sick", "gpu1")
     try:
-        head = home.start(*SLOW)
+        driver = home.start(*SLOW)
         home.wait_for(lambda: home.submitted() and "Restarts=1" in home.told(home.submitted()[0]), "the failed launch")
         (job,) = home.submitted()
         home.wait_for(lambda: "Reason=BeginTime" in home.told(job), "the release")
         home.at_once(job)
-        output = home.finished(head)
+        output = home.finished(driver)
     finally:
         home.has("well", "gpu1")
     assert f"job {job} could not be started (launch failed requeued held); released" in output
@@ -129,16 +129,16 @@ def test_a_job_that_a_sick_node_could_not_start_is_released(home):
 def test_a_job_of_a_killed_head_that_can_never_start_is_cancelled_and_submitted_anew(home):
     home.slurm("scontrol", "update", "partitionname=gpu", "maxtime=1")
     try:
-        head = home.start(*SLOW)
+        driver = home.start(*SLOW)
         home.wait_for(lambda: home.submitted() and "Reason=PartitionTimeLimit" in home.told(home.submitted()[0]), "it")
         (job,) = home.submitted()
-        head.kill()
-        head.wait()
-        head = home.start(*SLOW)
+        driver.kill()
+        driver.wait()
+        driver = home.start(*SLOW)
         home.wait_for(lambda: home.state(job) == "CANCELLED", "the end of the first job")
     finally:
         home.slurm("scontrol", "update", "partitionname=gpu", "maxtime=infinite")
-    output = home.finished(head)
+    output = home.finished(driver)
     assert f"job {job} of an earlier driver: waiting does not resolve PartitionTimeLimit; cancelled" in output
     assert outcomes(home) == {Outcome.measured}
     assert len(home.submitted()) == 2
@@ -147,7 +147,7 @@ def test_a_job_of_a_killed_head_that_can_never_start_is_cancelled_and_submitted_
 def test_a_job_that_waits_long_is_told_with_slurms_reason(home):
     occupied = ("--partition=gpu", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 45")
     wait = home.slurm("sbatch", "--parsable", *occupied).strip()
-    head = home.start(*SLOW)
+    driver = home.start(*SLOW)
     home.wait_for(lambda: [job for job in home.submitted() if job != wait], "the job")
     (job,) = (job for job in home.submitted() if job != wait)
     home.wait_for(lambda: "Reason=Resources" in home.told(job), "its turn")
@@ -155,7 +155,7 @@ def test_a_job_that_waits_long_is_told_with_slurms_reason(home):
     home.in_a_run()
     shown = home.say("status", "tiny")
     assert f"job {job} RUNNING on gpu" in shown
-    output = home.finished(head)
+    output = home.finished(driver)
     assert "jobs wait in Slurm's queue: 1 x Resources" in output
     assert outcomes(home) == {Outcome.measured}
     assert "no job of this sweep is queued or running" in home.say("status", "tiny")
@@ -186,7 +186,7 @@ def test_a_site_without_sacct_is_no_worse(home, tmp_path_factory):
             (links / program.name).symlink_to(program)
     (links / "sacct").unlink()
     home.environment["PATH"] = str(links)
-    head = home.start(*SLOW)
+    driver = home.start(*SLOW)
     home.slurm("scancel", home.in_a_run().job)
-    home.finished(head)
+    home.finished(driver)
     assert outcomes(home) == {Outcome.measured}

@@ -77,18 +77,18 @@ def test_the_worn_node_of_a_fleet_is_named_and_makes_the_exit_code_3(home):
     assert "(0 new)" in again.stdout
 
 
-@pytest.mark.long  # the head's job; features/detach/test_command.py detaches a fleet on one machine
+@pytest.mark.long  # the driver's job; features/detach/test_command.py detaches a fleet on one machine
 @pytest.mark.usefixtures("devices")
 def test_a_fleet_whose_head_is_a_job_ends_with_the_fleets_own_words_and_code(home):
-    command = (*FLEET, "--each", "2", "+site.slurm.head.minutes=30", "--detach")
+    command = (*FLEET, "--each", "2", "+site.slurm.driver.minutes=30", "--detach")
     refused = home.accelsweep(*command)
     assert refused.returncode == 2
-    assert "site.slurm.head.partition names a partition with other nodes" in refused.stderr
+    assert "site.slurm.driver.partition names a partition with other nodes" in refused.stderr
     assert not home.left()
     left = home.accelsweep(*command, "--nodes", "gpu1,gpu2")
     assert left.returncode == 0, left.stderr
-    head = last_submission(SweepFolder(home.path, "fleet-tiny")).name
-    home.wait_for(lambda: "NodeList=gpu3" in home.told(head), "the head beside the nodes that it compares", 60)
+    driver = last_submission(SweepFolder(home.path, "fleet-tiny")).name
+    home.wait_for(lambda: "NodeList=gpu3" in home.told(driver), "the driver beside the nodes that it compares", 60)
     shown = home.accelsweep("attach", "fleet-tiny")
     assert shown.returncode in (0, 3), f"{shown.stdout}{shown.stderr}{home.log()}"
     again = home.accelsweep(*FLEET, "--nodes", "gpu1,gpu2", "--each", "2", "--json")

@@ -53,12 +53,12 @@ def test_one_sweep_compares_one_node_with_two(home, loop):
 )
 def test_a_node_or_a_rank_that_dies_is_a_crash_with_its_reason(home, node_dies, reason):
     arguments = (*TWO_NODES, "measure.min_seconds=6", "limits.retries=0")
-    head = home.start(*arguments)
+    driver = home.start(*arguments)
     run = home.in_a_run().run
     home.wait_for((home.folder.run(run) / "attempts" / "1" / "progress").exists, "the first step", 90)
     node = home.across_nodes()["1"]
     os.kill(node.pid if node_dies else min(child.pid for child in node.children()), signal.SIGKILL)
-    home.finished(head, 1)
+    home.finished(driver, 1)
     (record,) = home.records().values()
     assert record.outcome is Outcome.crashed
     assert reason in record.reason, record.reason
@@ -71,8 +71,8 @@ def test_a_node_or_a_rank_that_dies_is_a_crash_with_its_reason(home, node_dies, 
 @pytest.mark.long  # executor/test_multi_node.py fakes srun; here the real one brings the stacks into the log
 def test_the_log_of_a_silent_run_has_the_stacks_of_both_nodes(home):
     (home.path / "stuck.py").write_text(STUCK)
-    head = home.start(*TWO_NODES, "model._target_=stuck.Stuck", "limits.silence_seconds=5", "limits.retries=0")
-    home.finished(head, 1)
+    driver = home.start(*TWO_NODES, "model._target_=stuck.Stuck", "limits.silence_seconds=5", "limits.retries=0")
+    home.finished(driver, 1)
     (record,) = home.records().values()
     assert record.outcome is Outcome.timed_out
     _, *stacks = (home.folder.run(record.run) / "run.log").read_text().split("accelsweep: stacks of ")
@@ -84,11 +84,11 @@ def test_the_log_of_a_silent_run_has_the_stacks_of_both_nodes(home):
 
 @pytest.mark.long  # test_any_engine.py ends jobs of one node; only here a cancelled one had two
 def test_a_cancelled_job_of_two_nodes_goes_on_in_the_next(home):
-    head = home.start(*TWO_NODES, "measure.min_seconds=6")
+    driver = home.start(*TWO_NODES, "measure.min_seconds=6")
     claim = home.in_a_run()
     home.wait_for((home.folder.run(claim.run) / "attempts" / "1" / "progress").exists, "the first step", 90)
     home.slurm("scancel", claim.job)
-    home.finished(head)
+    home.finished(driver)
     (record,) = home.records().values()
     assert (record.outcome, record.attempt) == (Outcome.measured, 2)
     assert len(home.submitted()) == 2

@@ -240,7 +240,7 @@ def test_a_damaged_plan_is_made_anew(home):
 
 @pytest.mark.long  # schedulers/test_slurm_site.py reads drafts; only here one goes the whole way
 def test_a_draft_as_it_is_written_goes_through_doctor_plan_run_fleet_and_detach(home):
-    """It states no memory, and the partition of its CPU nodes has one node, which a detached head must not hold."""
+    """It states no memory, and the partition of its CPU nodes has one node, which a detached driver must not hold."""
 
     def done(*arguments, codes=(0,)):
         ended = home.accelsweep(*arguments)
@@ -295,7 +295,7 @@ def test_while_all_jobs_wait_the_controller_is_asked_once_a_minute_and_the_end_o
             (counting / name).chmod(0o755)
     home.environment |= {"PATH": f"{counting}:{home.environment['PATH']}"}
     home.hold_back()
-    head = home.start()
+    driver = home.start()
     try:
         home.wait_for(home.left, "the job to be submitted")
         time.sleep(WAITING_SECONDS)
@@ -306,7 +306,7 @@ def test_while_all_jobs_wait_the_controller_is_asked_once_a_minute_and_the_end_o
     waiting = [at for at in asked if at > asked[0] + 60.0]
     assert len(waiting) >= 2
     assert min(after - before for before, after in pairwise(waiting)) > 55.0, asked
-    output = home.finished(head)
+    output = home.finished(driver)
     assert "[2/2]" in output
     (done,) = home.folder.root.glob("blocks/*.done.json")
     assert home.folder.findings.stat().st_mtime - done.stat().st_mtime < 40.0, "Snakemake need not wait for a minute"

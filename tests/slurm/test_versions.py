@@ -24,7 +24,7 @@ def test_one_job_measures_both_versions_of_a_block(home):
     old = commit(home.path, files)
     new = commit(home.path, {"toy.py": f"{MODULE}# later\n"})
     command = [sys.executable, "-m", "accelsweep", "ab", "HEAD~1", "HEAD", "experiment=toy", "site=box"]
-    head = subprocess.Popen(
+    driver = subprocess.Popen(
         [*command, "--profile", "quick", "--name", "tiny"],
         cwd=home.path,
         env=home.environment,
@@ -32,8 +32,8 @@ def test_one_job_measures_both_versions_of_a_block(home):
         stderr=subprocess.STDOUT,
         text=True,
     )
-    home.heads.append(head)
-    output = home.finished(head)
+    home.drivers.append(driver)
+    output = home.finished(driver)
     assert "[4/4]" in output
     manifest = Manifest.read(home.folder.manifest)
     assert len(manifest.blocks) == 2

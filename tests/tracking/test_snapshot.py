@@ -96,7 +96,7 @@ def test_a_hold_of_another_host_expires_without_heartbeats(sweep: SweepFolder, o
     hold(sweep, open_run, host="elsewhere", pid=1)
     assert open_run in take_snapshot(sweep).running
     old = time.time() - 600
-    for path in (sweep.root / "blocks").glob("*.claim.json"):
+    for path in (sweep.root / "blocks").glob("*.lock.json"):
         os.utime(path, (old, old))
     assert not take_snapshot(sweep).live
 

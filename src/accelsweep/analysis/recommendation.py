@@ -162,11 +162,11 @@ def _choose(situation: Situation, best: SettingFinding, faster_but_unsound: Sequ
         names += f"; and {count_of(len(rivals) - 3, 'other setting')}"
     return advice(
         gain_headline(best, situation.baseline, situation.wording),
-        Certainty.not_told_apart if rivals else Certainty.sure,
+        Certainty.indistinguishable if rivals else Certainty.sure,
         interval_sentence(best.ratio, situation.baseline, situation.wording),
         "" if cost is None else f"The same work costs {cost:.2g}x as much.",
         quality_sentence(situation, best),
-        f"Not told apart from: {names}." if rivals else "",
+        f"Indistinguishable from: {names}." if rivals else "",
         tradeoff_sentence(situation, faster_but_unsound[0]) if faster_but_unsound else "",
         chosen=best,
         alternatives=alternatives_to(situation, best),

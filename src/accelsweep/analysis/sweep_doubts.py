@@ -52,7 +52,7 @@ def setting_doubts(group: SettingRuns, outlying: Collection[str], overlapping: C
     if 0 < measured < len(group.runs):
         message = f"{measured} of {len(group.runs)} planned repeats were measured; the others are not missing at random"
         remedy = "see the failed runs' reasons, then run again"
-        found.append(Doubt(code="fewer_repeats", message=message, remedy=remedy))
+        found.append(Doubt(code="missing_repeats", message=message, remedy=remedy))
     if 0 < rated < measured and group.rate_metric == "results_per_hour":
         message = f"{rated} of {measured} measured repeats reached the target; the mean time leaves out the others"
         remedy = "raise measure.max_samples, or report that the setting often misses the target"

@@ -36,8 +36,8 @@ from accelsweep.measure.run_doubts import FOREIGN, POWER_CAPS
 from accelsweep.measure.run_doubts import governor as governor_doubt
 from accelsweep.planning.resources import START_UP_SECONDS, trial_jobs
 from accelsweep.records.file_lock import disk_time
-from accelsweep.schedulers.protocol import Engine, Resources, ask, missing_programs, python
-from accelsweep.schedulers.select import engine_of
+from accelsweep.schedulers.protocol import Resources, Scheduler, ask, missing_programs, python
+from accelsweep.schedulers.select import scheduler_of
 from accelsweep.schedulers.slurm import LITTLE_MEMORY_MB
 from accelsweep.significant_digits import format_duration, gib
 
@@ -205,39 +205,41 @@ _MAX_MINUTES = math.ceil(START_UP_SECONDS / 60)
 
 def examine_site(site: Site) -> Iterator[CheckResult]:
     """Check that the site's scheduler is available and would accept each job size. Nothing is submitted."""
-    what, engine = f"site {site.name}", engine_of(site)
-    if engine is None:
+    what, scheduler = f"site {site.name}", scheduler_of(site)
+    if scheduler is None:
         yield CheckResult(ok=True, what=what, found="runs are measured on this machine")
         return
-    if missing := missing_programs(engine):
+    if missing := missing_programs(scheduler):
         remedy = "run this on a login node of the cluster, or choose site=local"
         yield CheckResult(ok=False, what=what, found=f"no {' and no '.join(missing)} here", remedy=remedy)
         return
     try:
-        yield CheckResult(ok=True, what=what, found=f"submits to {engine.version()}")
+        yield CheckResult(ok=True, what=what, found=f"submits to {scheduler.version()}")
     except AccelsweepError as error:
         yield CheckResult(ok=False, what=what, found=" ".join(str(error).split()), remedy="ask the cluster's staff")
         return
     memory_notes: set[str] = set()
     for needs in trial_jobs(site):
-        if needs.nodes > 1 and not engine.starts_ranks:
+        if needs.nodes > 1 and not scheduler.starts_ranks:
             continue
-        yield _acceptance(needs, site, engine)
-        if (note := _too_little_memory(needs, site, engine)) is not None and note.found not in memory_notes:
+        yield _acceptance(needs, site, scheduler)
+        if (note := _too_little_memory(needs, site, scheduler)) is not None and note.found not in memory_notes:
             memory_notes.add(note.found)
             yield note
 
 
-def _acceptance(needs: Resources, site: Site, engine: Engine) -> CheckResult:
+def _acceptance(needs: Resources, site: Site, scheduler: Scheduler) -> CheckResult:
     """Check whether the scheduler would accept a job of this size."""
-    what = _job_name(needs, engine)
+    what = _job_name(needs, scheduler)
     try:
-        offer = engine.offer(needs)
+        offer = scheduler.offer(needs)
     except AccelsweepError as error:
         found = " ".join(str(error).split())
         return CheckResult(ok=False, what=what, found=found, remedy="try again later, or ask the cluster's staff")
     if offer.temporary:
-        remedy = "try again when one of your jobs has ended" if engine.queue_limit(offer.message) else "try again later"
+        remedy = (
+            "try again when one of your jobs has ended" if scheduler.queue_limit(offer.message) else "try again later"
+        )
         return CheckResult(ok=None, what=what, found=offer.message, remedy=remedy)
     if offer.accepted:
         return CheckResult(ok=True, what=what, found=offer.message)
@@ -245,12 +247,12 @@ def _acceptance(needs: Resources, site: Site, engine: Engine) -> CheckResult:
     return CheckResult(ok=False, what=what, found=offer.message, remedy=remedy)
 
 
-def _too_little_memory(needs: Resources, site: Site, engine: Engine) -> CheckResult | None:
+def _too_little_memory(needs: Resources, site: Site, scheduler: Scheduler) -> CheckResult | None:
     """Return a note if the site does not set the memory and the scheduler's default is too small for this job."""
     if needs.mem_mb is not None:
         return None
     try:
-        memory = engine.default_memory_mb(needs)
+        memory = scheduler.default_memory_mb(needs)
     except AccelsweepError:
         return None  # reported by `_acceptance`
     if memory is None or memory >= LITTLE_MEMORY_MB:
@@ -261,9 +263,9 @@ def _too_little_memory(needs: Resources, site: Site, engine: Engine) -> CheckRes
     return CheckResult(ok=None, what=f"memory of a job{kind}", found=found, remedy=remedy)
 
 
-def _job_name(needs: Resources, engine: Engine) -> str:
+def _job_name(needs: Resources, scheduler: Scheduler) -> str:
     kind = f"{needs.node_kind}: " if needs.node_kind else ""
-    return f"job of {kind}{engine.in_words(needs)}"
+    return f"job of {kind}{scheduler.in_words(needs)}"
 
 
 def try_jobs(site: Site, home: Path, wait_minutes: float) -> Iterator[CheckResult]:
@@ -271,27 +273,29 @@ def try_jobs(site: Site, home: Path, wait_minutes: float) -> Iterator[CheckResul
 
     Yields nothing if the site has no scheduler. Raises AccelsweepError if the scheduler does not answer.
     """
-    if (engine := engine_of(site)) is None:
+    if (scheduler := scheduler_of(site)) is None:
         return
     tried: set[tuple[str | None, bool]] = set()
     for needs in trial_jobs(site):
         kind = (needs.node_kind, needs.gpus > 0)
         if needs.nodes == 1 and kind not in tried:
             tried.add(kind)
-            yield from _try_job(needs, site, engine, home, wait_minutes)
+            yield from _try_job(needs, site, scheduler, home, wait_minutes)
 
 
-def _try_job(needs: Resources, site: Site, engine: Engine, home: Path, wait_minutes: float) -> Iterator[CheckResult]:
+def _try_job(
+    needs: Resources, site: Site, scheduler: Scheduler, home: Path, wait_minutes: float
+) -> Iterator[CheckResult]:
     options = site.of_kind(needs.node_kind).jobs
     needs = needs.model_copy(update={"minutes": min(_MAX_MINUTES, options.max_minutes or _MAX_MINUTES)})
     log = home / f"accelsweep-doctor-{time.time_ns()}.log"
-    what = f"a short {_job_name(needs, engine)}"
-    script = f"{engine.before_block(needs)}{python(options, sys.executable)} -P -m accelsweep.measure.node_check"
+    what = f"a short {_job_name(needs, scheduler)}"
+    script = f"{scheduler.before_block(needs)}{python(options, sys.executable)} -P -m accelsweep.measure.node_check"
     script += " --gpu" if needs.gpus and not options.fake_gpus else ""
     try:
         # in bash, as Snakemake starts a block, because `module` is a bash function
-        job = engine.submit(needs, f"bash -c {shlex.quote(script)}", log)
-        yield from _job_results(what, job, engine, site, log, wait_minutes)
+        job = scheduler.submit(needs, f"bash -c {shlex.quote(script)}", log)
+        yield from _job_results(what, job, scheduler, site, log, wait_minutes)
     except AccelsweepError as error:
         yield CheckResult(ok=False, what=what, found=str(error), remedy="change the site file, and try again")
     finally:
@@ -299,16 +303,16 @@ def _try_job(needs: Resources, site: Site, engine: Engine, home: Path, wait_minu
 
 
 def _job_results(
-    what: str, job: str, engine: Engine, site: Site, log: Path, wait_minutes: float
+    what: str, job: str, scheduler: Scheduler, site: Site, log: Path, wait_minutes: float
 ) -> Iterator[CheckResult]:
     """Wait for the job to end, then yield the checks from the last line of its log, or the reason for their absence."""
     deadline = time.monotonic() + wait_minutes * 60
     try:
-        while (state := engine.state(job)) and time.monotonic() <= deadline:
+        while (state := scheduler.state(job)) and time.monotonic() <= deadline:
             time.sleep(_POLL_SECONDS)
     finally:
         with contextlib.suppress(AccelsweepError):  # the job may have ended
-            ask(*engine.cancel([job]))
+            ask(*scheduler.cancel([job]))
     if state:
         remedy = "try again when the cluster is less busy, or wait longer with --job MINUTES"
         yield CheckResult(ok=None, what=what, found=f"still {state} after {wait_minutes:g} minutes", remedy=remedy)

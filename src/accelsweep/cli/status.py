@@ -21,15 +21,15 @@ from accelsweep.records.plan import LockOwner, Manifest
 from accelsweep.records.run_files import shared_devices_of
 from accelsweep.records.sweep_progress import LockedBlock, SweepStatus, status
 from accelsweep.results import Outcome
-from accelsweep.schedulers.protocol import Engine, Job
-from accelsweep.schedulers.select import engine_of
+from accelsweep.schedulers.protocol import Job, Scheduler
+from accelsweep.schedulers.select import scheduler_of
 from accelsweep.significant_digits import count_of, format_duration
 
 
 class SweepState(SweepStatus):
     """A sweep: its runs, driver, jobs and report."""
 
-    head: LockOwner | None = Field(description="the `accelsweep run` that drives it now")
+    driver: LockOwner | None = Field(description="the `accelsweep run` that drives it now")
     background: BackgroundState | None = Field(description="the driver that was started in the background, if one was")
     jobs: tuple[Job, ...] | None = Field(description="its jobs on a cluster, null if no queue was queried")
     jobs_reason: str | None = Field(description="why the queue was not queried")
@@ -111,11 +111,11 @@ def _unplanned(home: Path, names: Sequence[str]) -> tuple[UnplannedHead, ...]:
 def _state(folder: SweepFolder) -> SweepState:
     manifest = Manifest.read(folder.manifest)
     runs, findings = status(folder, manifest), _findings(folder)
-    engine = engine_of(manifest.site)
-    jobs, jobs_reason = _jobs(folder, engine) if engine else (None, None)
+    scheduler = scheduler_of(manifest.site)
+    jobs, jobs_reason = _jobs(folder, scheduler) if scheduler else (None, None)
     return SweepState(
         **dict(runs),
-        head=active_driver(folder),
+        driver=active_driver(folder),
         background=_background(folder),
         jobs=jobs,
         jobs_reason=jobs_reason,
@@ -144,9 +144,9 @@ def _is_outdated(findings: Findings, runs: SweepStatus) -> bool:
     return findings.revision != runs.revision or then != now
 
 
-def _jobs(folder: SweepFolder, engine: Engine) -> tuple[tuple[Job, ...] | None, str | None]:
+def _jobs(folder: SweepFolder, scheduler: Scheduler) -> tuple[tuple[Job, ...] | None, str | None]:
     try:
-        return tuple(list_jobs(folder, engine)), None
+        return tuple(list_jobs(folder, scheduler)), None
     except AccelsweepError as error:
         return None, str(error)
 
@@ -169,8 +169,8 @@ def _print(home: Path, answer: StatusAnswer) -> None:
 
 
 def _lines(state: SweepState) -> Iterator[str]:
-    head, background = state.head, state.background
-    yield f"head: process {head.pid} on {head.host} since {head.since}" if head else "head: none"
+    driver, background = state.driver, state.background
+    yield f"driver: process {driver.pid} on {driver.host} since {driver.since}" if driver else "driver: none"
     if background is not None and background.code is None:
         yield _describe_background(background)
     if state.jobs_reason is not None:

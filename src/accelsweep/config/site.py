@@ -54,8 +54,8 @@ class Slurm(JobOptions):
 
     `partition` is used for all blocks or, if `cpu_partition` is set, only for blocks with GPUs. `gpu_request` is the
     sbatch option that requests GPUs: `--gpus`, `--gres=gpu:...` or `--gpus-per-node`. `secrets` lists environment
-    variables that are passed to jobs although their names suggest a secret. `head` configures heads that run as jobs
-    themselves; if it is not set, they use the partition for CPU blocks and `max_minutes`.
+    variables that are passed to jobs although their names suggest a secret. `driver` configures the job of a
+    driver in the background; if it is not set, it uses the partition for CPU blocks and `max_minutes`.
     """
 
     partition: str | None = None
@@ -65,7 +65,7 @@ class Slurm(JobOptions):
     constraint: str | None = None
     gpu_request: Literal["gpus", "gres", "per_node"] = "gpus"
     secrets: tuple[str, ...] = ()
-    head: dict[str, Any] | None = None
+    driver: dict[str, Any] | None = None
 
     @property
     def has_cpu_partition(self) -> bool:

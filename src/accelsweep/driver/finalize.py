@@ -22,7 +22,7 @@ from accelsweep.report.formatting import bare_text, in_about, ratio_text, unit_w
 from accelsweep.report.table_model import ReportTable
 from accelsweep.results import Outcome
 from accelsweep.run_config import Run
-from accelsweep.schedulers.select import engine_of
+from accelsweep.schedulers.select import scheduler_of
 from accelsweep.signals import exit_code_of
 from accelsweep.significant_digits import count_of
 from accelsweep.tasks import METRIC_TITLES
@@ -174,9 +174,9 @@ def main(arguments: list[str] | None = None) -> int:
     def run() -> None:
         folder = planned_sweep(options.sweep)
         manifest = Manifest.read(folder.manifest)
-        engine = engine_of(manifest.site)
-        if options.log is not None and engine is not None:
-            record_failed_jobs(folder, engine, options.log)
+        scheduler = scheduler_of(manifest.site)
+        if options.log is not None and scheduler is not None:
+            record_failed_jobs(folder, scheduler, options.log)
         finalize(folder)
         print(folder.page, *_not_run_lines(count_not_run_reasons(folder, manifest)), sep="\n")  # noqa: T201 - a command's output
 

@@ -24,8 +24,8 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.records.not_run_reasons import Halt, StopReason
 from accelsweep.records.plan import BLOCK_NAME, Manifest
 from accelsweep.redaction import masked
-from accelsweep.schedulers.protocol import Engine, Job, JobEnd, Remedy, Resources, ask
-from accelsweep.schedulers.select import engine_of
+from accelsweep.schedulers.protocol import Job, JobEnd, Remedy, Resources, Scheduler, ask
+from accelsweep.schedulers.select import scheduler_of
 from accelsweep.significant_digits import count_of
 
 
@@ -35,23 +35,23 @@ def check_jobs_accepted(site: Site, blocks: Iterable[Resources], warn: Callable[
     A temporary rejection (the scheduler is unreachable or its queue is full) only causes a warning, because the jobs
     wait.
     """
-    if (engine := engine_of(site)) is None:
+    if (scheduler := scheduler_of(site)) is None:
         return
     for needs in dict.fromkeys(needs.model_copy(update={"node": None}) for needs in blocks):
         try:
-            offer = engine.offer(needs)
-            temporary = offer.temporary and (not engine.queue_limit(offer.message) or engine.in_queue() > 0)
+            offer = scheduler.offer(needs)
+            temporary = offer.temporary and (not scheduler.queue_limit(offer.message) or scheduler.in_queue() > 0)
         except AccelsweepError as error:
-            warn(f"cannot check whether {engine.name} accepts the jobs: {error}")
+            warn(f"cannot check whether {scheduler.name} accepts the jobs: {error}")
             continue
         if offer.accepted:
             continue
         if temporary:
-            warn(f"{engine.name} accepts no job now ({offer.message}); the jobs are submitted when it does")
+            warn(f"{scheduler.name} accepts no job now ({offer.message}); the jobs are submitted when it does")
             continue
         kind = f"{needs.node_kind}: " if needs.node_kind else ""
         raise InputError(
-            f"{engine.name} refuses a job of {kind}{engine.in_words(needs)} ({offer.message}): change "
+            f"{scheduler.name} refuses a job of {kind}{scheduler.in_words(needs)} ({offer.message}): change "
             f"{describe_keys(site, needs, offer.keys)}. To try it by hand: {offer.command}"
         )
 
@@ -88,12 +88,12 @@ class FailedJob:
     refused: bool = False
 
 
-def record_failed_jobs(folder: SweepFolder, engine: Engine, log: Path) -> None:
+def record_failed_jobs(folder: SweepFolder, scheduler: Scheduler, log: Path) -> None:
     """Write a halt file for each unfinished block whose job failed, according to Snakemake's `log`.
 
     An executor's halt file is replaced only if the scheduler itself reports a reason.
     """
-    for job in read_failed_jobs(folder, engine, log):
+    for job in read_failed_jobs(folder, scheduler, log):
         if folder.done(job.block).exists() or not folder.block(job.block).exists():
             continue
         if job.from_scheduler or not folder.halt(job.block).exists():
@@ -101,7 +101,7 @@ def record_failed_jobs(folder: SweepFolder, engine: Engine, log: Path) -> None:
             halt.write(folder.halt(job.block))
 
 
-def read_failed_jobs(folder: SweepFolder, engine: Engine, log: Path) -> list[FailedJob]:
+def read_failed_jobs(folder: SweepFolder, scheduler: Scheduler, log: Path) -> list[FailedJob]:
     """Return the last failed job of each block in Snakemake's `log`; empty if the log cannot be read.
 
     Only the end of a very long log is read.
@@ -112,25 +112,25 @@ def read_failed_jobs(folder: SweepFolder, engine: Engine, log: Path) -> list[Fai
         return []
     failed = {}
     for paragraph in _ERROR.finditer(text):
-        output, end = _OUTPUT.search(paragraph[1]), engine.job_end(paragraph[1], folder.home)
+        output, end = _OUTPUT.search(paragraph[1]), scheduler.job_end(paragraph[1], folder.home)
         if output is None or end is None:
             continue
         block = output[1]
         if end.refusal is not None:
-            failed[block] = _refused_job(engine, block, end.refusal)
+            failed[block] = _refused_job(scheduler, block, end.refusal)
         else:
-            failed[block] = _ended_job(folder, engine, block, end)
+            failed[block] = _ended_job(folder, scheduler, block, end)
     return list(failed.values())
 
 
-def _refused_job(engine: Engine, block: str, refusal: str) -> FailedJob:
+def _refused_job(scheduler: Scheduler, block: str, refusal: str) -> FailedJob:
     lines = [line.strip().rstrip(".'") for line in refusal.splitlines() if line.strip()]
     message = masked("; ".join(dict.fromkeys(lines)).replace(":; ", ": ")) or "it gave no reason"
-    temporary = engine.queue_limit(refusal) or engine.is_unreachable(refusal)
-    return FailedJob(block, StopReason.refused.format(engine=engine.name, words=message), refused=not temporary)
+    temporary = scheduler.queue_limit(refusal) or scheduler.is_unreachable(refusal)
+    return FailedJob(block, StopReason.refused.format(scheduler=scheduler.name, words=message), refused=not temporary)
 
 
-def _ended_job(folder: SweepFolder, engine: Engine, block: str, end: JobEnd) -> FailedJob:
+def _ended_job(folder: SweepFolder, scheduler: Scheduler, block: str, end: JobEnd) -> FailedJob:
     """Return why a job ended, based on the scheduler's messages, else the block's log, else the job's output.
 
     The block's log covers this job only if the job reached a node and therefore has its own log.
@@ -138,7 +138,7 @@ def _ended_job(folder: SweepFolder, engine: Engine, block: str, end: JobEnd) -> 
     sources: list[tuple[Sequence[str], Path]] = []
     if end.log and end.log.exists():
         printed, executor = ([line for line in tail_lines(log) if line.strip()] for log in (end.log, folder.log(block)))
-        sources = [(engine.own_messages(printed), end.log), (executor, folder.log(block)), (printed, end.log)]
+        sources = [(scheduler.own_messages(printed), end.log), (executor, folder.log(block)), (printed, end.log)]
     message, log = next(
         ((lines[-1].strip(), log) for lines, log in sources if lines), ("it printed nothing", folder.snakemake_log)
     )
@@ -147,24 +147,26 @@ def _ended_job(folder: SweepFolder, engine: Engine, block: str, end: JobEnd) -> 
     return FailedJob(block, reason, from_scheduler=bool(sources and sources[0][0]))
 
 
-def list_jobs(folder: SweepFolder, engine: Engine) -> list[Job]:
+def list_jobs(folder: SweepFolder, scheduler: Scheduler) -> list[Job]:
     """Return the sweep's waiting and running jobs. Raises AccelsweepError if the scheduler does not answer."""
-    return engine.jobs(folder.home, folder.block_names())
+    return scheduler.jobs(folder.home, folder.block_names())
 
 
-def cancel_jobs(folder: SweepFolder, engine: Engine, say: Callable[[str], None], known: Sequence[str] = ()) -> None:
+def cancel_jobs(
+    folder: SweepFolder, scheduler: Scheduler, say: Callable[[str], None], known: Sequence[str] = ()
+) -> None:
     """Cancel the sweep's waiting and running jobs. If that fails, report how to cancel them by hand.
 
     `known` holds the job numbers that the scheduler listed last.
     """
     numbers = list(known)
     try:
-        numbers = [job.number for job in list_jobs(folder, engine)]
+        numbers = [job.number for job in list_jobs(folder, scheduler)]
         if numbers:
-            ask(*engine.cancel(numbers))
+            ask(*scheduler.cancel(numbers))
     except AccelsweepError as error:
-        by_hand = shlex.join(engine.cancel(numbers)) if numbers else f"accelsweep status {folder.name} lists them"
-        say(f"jobs of {folder.name!r} may be left in {engine.name}'s queue ({error}). Cancel them: {by_hand}")
+        by_hand = shlex.join(scheduler.cancel(numbers)) if numbers else f"accelsweep status {folder.name} lists them"
+        say(f"jobs of {folder.name!r} may be left in {scheduler.name}'s queue ({error}). Cancel them: {by_hand}")
 
 
 _MIN_POLL_SECONDS = 15.0
@@ -192,7 +194,7 @@ class JobQueue:
     """The jobs of the driver's current Snakemake process. `queue_minutes` is `limits.queue_minutes`."""
 
     folder: SweepFolder
-    engine: Engine
+    scheduler: Scheduler
     say: Callable[[str], None]
     queue_minutes: float | None = None
     clock: Callable[[], float] = time.monotonic
@@ -211,7 +213,7 @@ class JobQueue:
 
     def for_next_snakemake(self) -> JobQueue:
         """Return the queue of the driver's next Snakemake, with the same blocks skipped."""
-        return JobQueue(self.folder, self.engine, self.say, self.queue_minutes, self.clock, _skipped=self._skipped)
+        return JobQueue(self.folder, self.scheduler, self.say, self.queue_minutes, self.clock, _skipped=self._skipped)
 
     def update(self) -> None:
         """Poll the scheduler if a poll is due, and handle the jobs. Errors are reported and do not end the sweep."""
@@ -220,7 +222,7 @@ class JobQueue:
         self._polled_at, self._stamps = self.clock(), self._file_stamps()
         try:
             log = read_regular(self.folder.snakemake_log).decode("utf-8", "replace")
-            jobs = self.engine.own_jobs(log, self.folder.home, self.folder.block_names())
+            jobs = self.scheduler.own_jobs(log, self.folder.home, self.folder.block_names())
             if jobs is None:
                 return
             self._known = [job.number for job in jobs]
@@ -232,7 +234,7 @@ class JobQueue:
             self.report_limit(log)
             self.handle(jobs)
         except (OSError, AccelsweepError) as error:
-            self.say_once(f"cannot watch the jobs in {self.engine.name}'s queue: {error}")
+            self.say_once(f"cannot watch the jobs in {self.scheduler.name}'s queue: {error}")
 
     def _is_due(self) -> bool:
         if self._polled_at is None:
@@ -274,7 +276,7 @@ class JobQueue:
 
     def cancel(self) -> None:
         """Cancel the jobs left by an interrupted Snakemake, which cancels none if it was polling their states."""
-        cancel_jobs(self.folder, self.engine, self.say, self._known)
+        cancel_jobs(self.folder, self.scheduler, self.say, self._known)
 
     @property
     def forgotten(self) -> bool:
@@ -292,17 +294,17 @@ class JobQueue:
         for reason in dict.fromkeys(_DEFERRED.findall(log)):
             if reason not in self._reported:
                 self._reported.add(reason)
-                accepted = len(list_jobs(self.folder, self.engine))
-                hint = f". To set the limit: {self.engine.site.jobs_key}.max_jobs={accepted}" if accepted else ""
+                accepted = len(list_jobs(self.folder, self.scheduler))
+                hint = f". To set the limit: {self.scheduler.site.jobs_key}.max_jobs={accepted}" if accepted else ""
                 self.say(
-                    f"{self.engine.name} accepted {count_of(accepted, 'job')} of the sweep and refuses more ({reason}):"
-                    f" the rest is submitted as jobs end{hint}"
+                    f"{self.scheduler.name} accepted {count_of(accepted, 'job')} of the sweep and refuses more "
+                    f"({reason}): the rest is submitted as jobs end{hint}"
                 )
 
     def remedies(self, jobs: Sequence[Job]) -> Iterator[Remedy]:
         """Yield the commands that make stuck jobs run again."""
         for job in jobs:
-            if remedy := self.engine.remedy(job, self._remedies[job.number]):
+            if remedy := self.scheduler.remedy(job, self._remedies[job.number]):
                 self._remedies[job.number] += 1
                 yield remedy
 
@@ -312,9 +314,9 @@ class JobQueue:
         No further job is started for such a block in this command. A duplicate submitted by another Snakemake process
         is cancelled immediately.
         """
-        waiting = {job.number: job for job in jobs if self.engine.waits(job) and job.block}
+        waiting = {job.number: job for job in jobs if self.scheduler.waits(job) and job.block}
         self._waiting_since = {number: self._waiting_since.get(number, self.clock()) for number in waiting}
-        hopeless = {number for number, job in waiting.items() if self.engine.never_starts(job.reason)}
+        hopeless = {number for number, job in waiting.items() if self.scheduler.never_starts(job.reason)}
         for number, job in waiting.items():
             # A reason may be stale, so it must persist for two polls.
             is_hopeless = number in hopeless & self._hopeless
@@ -324,7 +326,7 @@ class JobQueue:
                 halt.write(self.folder.halt(job.block))  # for duplicates too: a new Snakemake starts without halt files
                 cause = "can never start" if halt.retry == "changed" else "waited too long"
                 message = f"job {number} {cause} ({job.reason}); block {job.block} is skipped"
-                yield Remedy(self.engine.cancel([number]), message)
+                yield Remedy(self.scheduler.cancel([number]), message)
         self._hopeless = hopeless
 
     def _halt(self, job: Job, *, is_hopeless: bool) -> Halt | None:
@@ -332,24 +334,26 @@ class JobQueue:
         if is_hopeless:
             blocks = Manifest.read(self.folder.manifest).blocks
             needs = next((block.resources for block in blocks if block.name == job.block), Resources())
-            keys = describe_keys(self.engine.site, needs, self.engine.keys_for(job.reason))
-            why = StopReason.hopeless.format(number=job.number, engine=self.engine.name, reason=job.reason, keys=keys)
+            keys = describe_keys(self.scheduler.site, needs, self.scheduler.keys_for(job.reason))
+            why = StopReason.hopeless.format(
+                number=job.number, scheduler=self.scheduler.name, reason=job.reason, keys=keys
+            )
             return Halt(block=job.block, reason=why, retry="changed")
         minutes = self.queue_minutes
         if minutes is not None and self.clock() - self._waiting_since[job.number] >= 60 * minutes:
-            why = StopReason.waited.format(minutes=minutes, reason=job.reason, engine=self.engine.name)
+            why = StopReason.waited.format(minutes=minutes, reason=job.reason, scheduler=self.scheduler.name)
             return Halt(block=job.block, reason=why, retry="later")
         return None
 
     def report_waiting(self, jobs: Sequence[Job]) -> None:
         """Report why jobs wait, with advice, whenever the reasons change."""
-        waiting = Counter(job.reason for job in jobs if self.engine.waits(job) and job.reason != "None")
+        waiting = Counter(job.reason for job in jobs if self.scheduler.waits(job) and job.reason != "None")
         if waiting.keys() != self._reasons:
             self._reasons = frozenset(waiting)
             counts = ", ".join(f"{count} x {reason}" for reason, count in waiting.items())
-            queue = f"in {self.engine.name}'s queue"
+            queue = f"in {self.scheduler.name}'s queue"
             self.say(f"jobs wait {queue}: {counts}" if counts else f"no more jobs wait {queue}")
-            for advice in filter(None, map(self.engine.advice, waiting)):
+            for advice in filter(None, map(self.scheduler.advice, waiting)):
                 self.say(advice)
 
 
@@ -374,14 +378,14 @@ def wait_for_earlier_jobs(
     while True:
         expired = deadline is not None and queue.clock() >= deadline
         try:
-            if not (jobs := list_jobs(queue.folder, queue.engine)):
+            if not (jobs := list_jobs(queue.folder, queue.scheduler)):
                 return
             for job in jobs:
                 if job.number not in seen:
                     queue.say(f"left by an earlier driver: {job}; {'cancelling' if cancel else 'waiting for'} it")
             seen |= {job.number for job in jobs}
             if cancel:
-                ask(*queue.engine.cancel([job.number for job in jobs]))
+                ask(*queue.scheduler.cancel([job.number for job in jobs]))
             else:
                 _handle_earlier_jobs(queue, jobs, expired=expired)
             answered_at = queue.clock()
@@ -398,10 +402,10 @@ def _handle_earlier_jobs(queue: JobQueue, jobs: Sequence[Job], *, expired: bool)
     if expired and not queue.folder.stop.exists():
         queue.folder.stop.touch()
         queue.say("the time budget is spent: no further run is started")
-    engine = queue.engine
-    useless = [job for job in jobs if engine.waits(job) and (expired or engine.never_starts(job.reason))]
+    scheduler = queue.scheduler
+    useless = [job for job in jobs if scheduler.waits(job) and (expired or scheduler.never_starts(job.reason))]
     for job in useless:
         reason = "the time budget is spent" if expired else f"waiting does not resolve {job.reason}"
         message = f"job {job.number} of an earlier driver: {reason}; cancelled"
-        queue.apply(Remedy(engine.cancel([job.number]), message))
+        queue.apply(Remedy(scheduler.cancel([job.number]), message))
     queue.handle([job for job in jobs if job not in useless])

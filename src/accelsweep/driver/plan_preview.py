@@ -19,7 +19,7 @@ from accelsweep.planning.cost_estimate import PlanTable, TimeLimits
 from accelsweep.planning.resources import idle_resources
 from accelsweep.records.layout import SweepFolder
 from accelsweep.schedulers.job_environment import withheld_variables
-from accelsweep.schedulers.select import engine_of
+from accelsweep.schedulers.select import scheduler_of
 from accelsweep.significant_digits import approximate_duration
 
 if TYPE_CHECKING:
@@ -156,19 +156,19 @@ def _disturbances(manifest: Manifest, table: PlanTable) -> list[str]:
 
 def _job_lines(home: Path, manifest: Manifest) -> list[str]:
     """Describe the number and size of a plan's cluster jobs, and the resources left idle if they occupy whole nodes."""
-    engine = engine_of(manifest.site)
-    if engine is None:
+    scheduler = scheduler_of(manifest.site)
+    if scheduler is None:
         return []
     limits = TimeLimits(SweepFolder(home, manifest.sweep), manifest)
     lines = []
     for needs, count in Counter(limits.of(block) for block in manifest.blocks).items():
-        parts = [f"{engine.name}: {count} x {engine.in_words(needs)}", idle_resources(needs, manifest.site)]
-        lines.append("\n       ".join(filter(None, [*parts, engine.command(needs)])))
+        parts = [f"{scheduler.name}: {count} x {scheduler.in_words(needs)}", idle_resources(needs, manifest.site)]
+        lines.append("\n       ".join(filter(None, [*parts, scheduler.command(needs)])))
     if len(lines) > _MAX_JOB_SIZES:
-        lines[_MAX_JOB_SIZES:] = [f"{engine.name}: {len(lines) - _MAX_JOB_SIZES} more such lines"]
+        lines[_MAX_JOB_SIZES:] = [f"{scheduler.name}: {len(lines) - _MAX_JOB_SIZES} more such lines"]
     if manifest.site.scheduler == "slurm":
         notes = withheld_variables(os.environ, manifest.site.slurm.secrets)
-        lines += [f"{engine.name}: {note}" for note in notes]
+        lines += [f"{scheduler.name}: {note}" for note in notes]
     return lines
 
 

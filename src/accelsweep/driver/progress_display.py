@@ -36,7 +36,7 @@ from accelsweep.records.sweep_progress import progress_signature, steps_done
 from accelsweep.report.formatting import number
 from accelsweep.results import Outcome
 from accelsweep.run_config import Measure, Run, SettingConfig
-from accelsweep.schedulers.select import engine_of
+from accelsweep.schedulers.select import scheduler_of
 from accelsweep.significant_digits import approximate_duration, escaped, format_duration
 from accelsweep.tasks import compared_rate
 from accelsweep.worker.error_classification import ErrorOrigin
@@ -400,8 +400,8 @@ class SweepProgress:
         block = f"block {len(self.finished) + 1} of {len(self.finished) + len(self.pending)}"
         if locks:
             return f"preparing {block}: libraries and data"
-        if engine := engine_of(self.site):
-            return f"waiting for {engine.name} to start {block}"
+        if scheduler := scheduler_of(self.site):
+            return f"waiting for {scheduler.name} to start {block}"
         return f"preparing {block}: Snakemake starts its executor"
 
     def _locks(self) -> Iterator[LockOwner]:

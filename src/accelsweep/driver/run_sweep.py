@@ -31,7 +31,7 @@ from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.schedulers.protocol import refuse_without
-from accelsweep.schedulers.select import engine_behind, engine_of
+from accelsweep.schedulers.select import scheduler_of, scheduler_of_executor
 
 if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
@@ -159,8 +159,8 @@ def measure_sweep(
             listeners.progressed(progress)
 
         queue = None
-        if engine := engine_of(site):
-            queue = JobQueue(folder, engine, say, plan.manifest.options.limits.queue_minutes)
+        if scheduler := scheduler_of(site):
+            queue = JobQueue(folder, scheduler, say, plan.manifest.options.limits.queue_minutes)
             _wait_for_earlier_jobs(queue, on_progress, lock.heartbeat, cancel=request.cancel_old, deadline=deadline)
         runner = SnakemakeRunner(
             folder,
@@ -247,8 +247,8 @@ def new_findings(home: Path, result: SweepExit) -> tuple[Findings, Manifest] | N
 
 def check_request(request: Request) -> None:
     """Raise InputError if the profile submits to a scheduler that this machine lacks."""
-    if engine := engine_behind(profile_executor(request.profile)):
-        refuse_without(engine, f"--profile {request.profile}")
+    if scheduler := scheduler_of_executor(profile_executor(request.profile)):
+        refuse_without(scheduler, f"--profile {request.profile}")
 
 
 def check_and_show_plan(home: Path, request: Request, plan: Plan, budget_seconds: float | None) -> None:
@@ -261,8 +261,8 @@ def check_and_show_plan(home: Path, request: Request, plan: Plan, budget_seconds
         raise InputError("; ".join(limits))
     folder, manifest = SweepFolder(home, plan.manifest.sweep), plan.manifest
     check_profile(request.profile, manifest.site)
-    if engine := engine_of(manifest.site):
-        refuse_without(engine, f"the site '{manifest.site.name}'")
+    if scheduler := scheduler_of(manifest.site):
+        refuse_without(scheduler, f"the site '{manifest.site.name}'")
     refuse_short_budget(home, plan, budget_seconds)
     show_plan(home, plan)
     left = [block.resources for block in manifest.blocks if not folder.done(block.name).exists()]

@@ -30,8 +30,8 @@ from accelsweep.records.layout import SweepFolder, existing_sweep, sweep_name_in
 from accelsweep.records.not_run_reasons import read_halt
 from accelsweep.records.plan import BLOCK_NAME, Manifest, PlannedBlock
 from accelsweep.schedulers.job_environment import secrets_in, withheld_variables, without_options
-from accelsweep.schedulers.protocol import Engine, Resources, Value, python
-from accelsweep.schedulers.select import engine_of
+from accelsweep.schedulers.protocol import Resources, Scheduler, Value, python
+from accelsweep.schedulers.select import scheduler_of
 from accelsweep.schedulers.slurm import keep_restarts
 
 if TYPE_CHECKING:
@@ -137,15 +137,15 @@ def check_executor(site: Site, executor: str) -> None:
 
     Also raised if the executor submits to another scheduler.
     """
-    engine = engine_of(site)
-    if engine is not None and executor != engine.executor:
+    scheduler = scheduler_of(site)
+    if scheduler is not None and executor != scheduler.executor:
         effect = "measure on this machine" if executor == "local" else f"submit through its executor '{executor}'"
         raise InputError(
-            f"the site '{site.name}' submits to {engine.name}, but Snakemake would {effect}: "
-            f"add --profile {engine.profile} (for snakemake itself: --profile workflows/profiles/{engine.profile}), "
-            "or choose site=local"
+            f"the site '{site.name}' submits to {scheduler.name}, but Snakemake would {effect}: "
+            f"add --profile {scheduler.profile} (for snakemake itself: "
+            f"--profile workflows/profiles/{scheduler.profile}), or choose site=local"
         )
-    if engine is None and executor != "local":
+    if scheduler is None and executor != "local":
         raise InputError(
             f"the site '{site.name}' is this machine, but Snakemake would submit jobs: "
             "add site=NAME, a file in conf/site/ with `scheduler: slurm` (see conf/site/slurm_example.yaml), "
@@ -200,9 +200,9 @@ class Sweep:
         return _digest(list(self._block(wildcards).runs))
 
     @cached_property
-    def engine(self) -> Engine | None:
+    def scheduler(self) -> Scheduler | None:
         """The scheduler that runs the blocks; None if they are measured locally."""
-        return engine_of(self.manifest.site)
+        return scheduler_of(self.manifest.site)
 
     @property
     def job_resources(self) -> dict[str, Callable[[Any, int], Value]]:
@@ -216,12 +216,12 @@ class Sweep:
 
     def _resources(self, like: Resources) -> dict[str, Callable[[Any, int], Value]]:
         """Return a function for each resource of a block whose needs are `like` these, keyed by name."""
-        engine = self.engine
-        if engine is None:
+        scheduler = self.scheduler
+        if scheduler is None:
             return {}
 
         def values(needs: Resources) -> dict[str, Value]:
-            return {**engine.resources(needs), **resource_usage(needs, self.manifest.site)}
+            return {**scheduler.resources(needs), **resource_usage(needs, self.manifest.site)}
 
         def resource(name: str) -> Callable[[Any, int], Value]:
             return lambda wildcards, attempt: values(self._needs(wildcards, attempt))[name]
@@ -257,14 +257,14 @@ class Sweep:
 
     def python(self, wildcards: Any) -> str:
         """Return the shell words that start Python for a block."""
-        if self.engine is None:
+        if self.scheduler is None:
             return shlex.quote(sys.executable)
         needs = self._block(wildcards).resources
         return python(self.manifest.site.of_kind(needs.node_kind).jobs, sys.executable, needs.nodes)
 
     def before_block(self, wildcards: Any) -> str:
         """Return shell commands that prepare the node for a block."""
-        return self.engine.before_block(self._block(wildcards).resources) if self.engine else ""
+        return self.scheduler.before_block(self._block(wildcards).resources) if self.scheduler else ""
 
     @property
     def before_findings(self) -> str:
@@ -313,7 +313,7 @@ class Sweep:
 
     def install_hooks(self, workflow: Any) -> None:
         """Override Snakemake's retries of failed jobs and its polling of Slurm."""
-        override_retries(workflow, self.done_files, self.engine, self.is_skipped)
+        override_retries(workflow, self.done_files, self.scheduler, self.is_skipped)
         driven = active_driver(self.folder) is not None
         override_slurm_polling(workflow, self.folder.name, self._relative(self.folder.jobs_changed), driven=driven)
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from accelsweep.errors import AccelsweepError
-from accelsweep.schedulers.protocol import Engine, ask
+from accelsweep.schedulers.protocol import Scheduler, ask
 from accelsweep.schedulers.slurm import job_name_prefix
 
 BLOCK_RULES = ("block", "block_across_nodes")
@@ -58,7 +58,7 @@ def file_stamp(path: Path | str) -> FileStamp:
 def override_retries(
     workflow: Any,
     done_files: Iterable[str],
-    engine: Engine | None = None,
+    scheduler: Scheduler | None = None,
     is_skipped: Callable[[str], bool] = lambda _: False,
 ) -> None:
     """Replace Snakemake's handling of failed jobs. Call it once the scheduler exists and before any submission.
@@ -68,11 +68,11 @@ def override_retries(
     """
     workflow.execution_settings.keep_incomplete = True  # passed on to jobs
     before = {path: file_stamp(path) for path in done_files}
-    scheduler, submissions = workflow.scheduler, None
-    if engine is not None and not workflow.local_exec:
-        submissions = _Submissions(scheduler, engine)
+    snakemake_scheduler, submissions = workflow.scheduler, None
+    if scheduler is not None and not workflow.local_exec:
+        submissions = _Submissions(snakemake_scheduler, scheduler)
         submissions.install()
-    fail, finish = scheduler.error_callback, scheduler.finish_callback
+    fail, finish = snakemake_scheduler.error_callback, snakemake_scheduler.finish_callback
 
     def failed(job: Any) -> None:
         outputs = [str(path) for path in job.output]
@@ -93,7 +93,7 @@ def override_retries(
             submissions.ended(job)
         finish(job)
 
-    scheduler.error_callback, scheduler.finish_callback = failed, finished
+    snakemake_scheduler.error_callback, snakemake_scheduler.finish_callback = failed, finished
 
 
 def _exhaust_retries(job: Any) -> None:
@@ -108,14 +108,14 @@ class _Submissions:
     released one at a time as jobs end; the deferred job becomes ready again and waits for a slot.
     """
 
-    scheduler: Any
-    engine: Engine
+    snakemake_scheduler: Any
+    scheduler: Scheduler
     accepted: set[Any] = field(default_factory=set)
     unreachable: Counter[Any] = field(default_factory=Counter)
     withheld: int = 0
 
     def install(self) -> None:
-        executor = self.scheduler._executor
+        executor = self.snakemake_scheduler._executor
         report_submission, report_error = executor.report_job_submission, executor.report_job_error
 
         def submitted(job_info: Any, *arguments: Any, **options: Any) -> None:
@@ -138,11 +138,11 @@ class _Submissions:
 
     def _deferred(self, job: Any, refusal: str) -> bool:
         """Return whether a rejected job will be submitted again; if not, exhaust its retries."""
-        if self.engine.is_unreachable(refusal) and self.unreachable[job] < _MAX_UNREACHABLE:
+        if self.scheduler.is_unreachable(refusal) and self.unreachable[job] < _MAX_UNREACHABLE:
             self.unreachable[job] += 1
-            self._defer(job, f"{self.engine.name} does not answer", probe=True)
+            self._defer(job, f"{self.scheduler.name} does not answer", probe=True)
             return True
-        if (limit := self.engine.queue_limit(refusal)) is not None and (self.accepted or self._others_in_queue()):
+        if (limit := self.scheduler.queue_limit(refusal)) is not None and (self.accepted or self._others_in_queue()):
             self._defer(job, limit, probe=not self.accepted)
             return True
         _exhaust_retries(job)
@@ -150,7 +150,7 @@ class _Submissions:
 
     def _others_in_queue(self) -> bool:
         try:
-            return self.engine.in_queue() > 0
+            return self.scheduler.in_queue() > 0
         except AccelsweepError:
             return True  # the next rejection triggers another check
 
@@ -159,23 +159,23 @@ class _Submissions:
         from snakemake.logging import logger
 
         logger.warning(f"{DEFERRED}{job.wildcards.block} ({reason})")
-        with self.scheduler._lock:
-            self.scheduler.running.discard(job)
-            self.scheduler._free_resources(job)
-            self.scheduler.workflow.dag._ready_jobs.add(job)
-            self.withheld += self.scheduler.resources["_nodes"]
-            self.scheduler.resources["_nodes"] = 0
+        with self.snakemake_scheduler._lock:
+            self.snakemake_scheduler.running.discard(job)
+            self.snakemake_scheduler._free_resources(job)
+            self.snakemake_scheduler.workflow.dag._ready_jobs.add(job)
+            self.withheld += self.snakemake_scheduler.resources["_nodes"]
+            self.snakemake_scheduler.resources["_nodes"] = 0
         if probe:
             timer = threading.Timer(_RETRY_SECONDS, self._free_slot)
             timer.daemon = True
             timer.start()
 
     def _free_slot(self) -> None:
-        with self.scheduler._lock:
+        with self.snakemake_scheduler._lock:
             freed = min(1, self.withheld)
             self.withheld -= freed
-            self.scheduler.resources["_nodes"] += freed
-        self.scheduler._open_jobs.release()
+            self.snakemake_scheduler.resources["_nodes"] += freed
+        self.snakemake_scheduler._open_jobs.release()
 
 
 STANDALONE_POLL_SECONDS = 60.0

@@ -34,7 +34,7 @@ from accelsweep.records.plan import Manifest
 from accelsweep.redaction import masked
 from accelsweep.run_config import Run
 from accelsweep.schedulers.job_environment import without_options
-from accelsweep.schedulers.select import engine_of
+from accelsweep.schedulers.select import scheduler_of
 from accelsweep.signals import DriverEvicted, JobCancelled
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ def snakemake_options(plan: Plan, profile: str, jobs: int | None) -> list[str]:
     """Return Snakemake's options for a plan. `jobs` limits its concurrent jobs; None uses the site's limit."""
     options = ["--profile", str(find_profile(profile))]
     site = plan.manifest.site
-    engine = engine_of(site)
-    jobs = jobs or (site.jobs.max_jobs if engine else None)
+    scheduler = scheduler_of(site)
+    jobs = jobs or (site.jobs.max_jobs if scheduler else None)
     options += ["--jobs", str(jobs)] if jobs else []
-    options += engine.options(plan.manifest.sweep) if engine else []
+    options += scheduler.options(plan.manifest.sweep) if scheduler else []
     slots = max((setting.config.measure.concurrency for setting in plan.settings), default=1)
     if site.scheduler == "local" and slots > 1:
         options += ["--resources", f"timing={slots}"]

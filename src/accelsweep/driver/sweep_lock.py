@@ -66,7 +66,7 @@ def background_drivers(folder: SweepFolder) -> Iterator[BackgroundDriver]:
 
 def active_driver(folder: SweepFolder) -> LockOwner | None:
     """Return the lock of the driver currently running this sweep on any machine; None if there is none."""
-    return live_lock(folder.driver_file("claim"))
+    return live_lock(folder.driver_file("lock"))
 
 
 def refuse_if_running(folder: SweepFolder) -> None:
@@ -96,7 +96,7 @@ def lock_sweep(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[Hel
     refuse_unwritable(folder)
     if cancel_old:
         end_earlier_driver(folder)
-    lock = acquire(folder.driver_file("claim"), "head")
+    lock = acquire(folder.driver_file("lock"), "driver")
     if isinstance(lock, LockOwner):
         remote = f" (a driver on another machine counts as dead after {STALE_AFTER_SECONDS:.0f} s without a heartbeat)"
         raise AccelsweepError(

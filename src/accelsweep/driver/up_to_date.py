@@ -27,7 +27,7 @@ from accelsweep.tracking.published_state import up_to_date
 class CompletedState(Document):
     """The digest of a complete sweep, and the checksums of its report's files, keyed by name."""
 
-    kind: ClassVar[str] = "standing"
+    kind: ClassVar[str] = "completed"
 
     digest: str
     report: dict[str, str]
@@ -38,7 +38,9 @@ def mark_up_to_date(folder: SweepFolder) -> None:
     with contextlib.suppress(FileNotFoundError):
         digest = _digest(folder)
         files = [path for path in folder.report.iterdir() if path.suffix in REPORT_SUFFIXES and path.is_file()]
-        CompletedState(digest=digest, report={path.name: sha256_file(path) for path in files}).write(folder.standing)
+        CompletedState(digest=digest, report={path.name: sha256_file(path) for path in files}).write(
+            folder.completed_state
+        )
 
 
 def remove_altered_report(folder: SweepFolder) -> None:
@@ -54,7 +56,7 @@ def remove_altered_report(folder: SweepFolder) -> None:
             return True
 
     with contextlib.suppress(FileNotFoundError, DamagedFile):
-        checksums = CompletedState.read(folder.standing).report
+        checksums = CompletedState.read(folder.completed_state).report
         if any(altered(folder.report / name, checksum) for name, checksum in checksums.items()):
             remove(folder.page)
 
@@ -65,7 +67,9 @@ def is_up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
     Each record must be valid and reusable under the current conditions.
     """
     try:
-        if CompletedState.read(folder.standing).digest != _digest(folder) or not up_to_date(folder, tracking_uri):
+        if CompletedState.read(folder.completed_state).digest != _digest(folder) or not up_to_date(
+            folder, tracking_uri
+        ):
             return False
     except (FileNotFoundError, DamagedFile):
         return False

@@ -195,7 +195,7 @@ class _BlockExecutor:
         attempts = run_folder.fatal_attempts()
         memory = memory_failure([run_folder.job_log(number) for number in attempts])
         if memory is not None:
-            reason = f"{memory.engine} ended its job for lack of memory: {memory.text} ({memory.key})"
+            reason = f"{memory.scheduler} ended its job for lack of memory: {memory.text} ({memory.key})"
             return Conclusion(Outcome.out_of_memory, reason)
         if len(attempts) >= _MAX_EXECUTOR_DEATHS:
             numbers = ", ".join(map(str, attempts))

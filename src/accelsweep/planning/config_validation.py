@@ -185,7 +185,7 @@ def _checked_site(value: Any, file_of: FileOf) -> Site:
         )
     if site.kinds and site.scheduler == "local":
         raise InputError(
-            "site.kinds: needs site.scheduler=slurm, or another engine: one machine is one kind of node; list its "
+            "site.kinds: needs site.scheduler=slurm, or another scheduler: one machine is one kind of node; list its "
             f"devices of several models in site.inventory; look in {file_of('site.kinds')}"
         )
     names = [kind.name for kind in site.kinds]
@@ -194,9 +194,9 @@ def _checked_site(value: Any, file_of: FileOf) -> Site:
     refuse_unfit_slurm(site.slurm, "site.slurm", file_of)
     for number, kind in enumerate(site.kinds):
         where = f"site.kinds.{number}.slurm"
-        if kind.slurm.head != site.slurm.head:
+        if kind.slurm.driver != site.slurm.driver:
             raise InputError(
-                f"{where}.head: a head's job is for the whole sweep: set site.slurm.head; look in {file_of(where)}"
+                f"{where}.driver: the driver's job is for the whole sweep: set site.slurm.driver; see {file_of(where)}"
             )
         refuse_unfit_slurm(kind.slurm, where, file_of)
     for scheduler in registry.schedulers():
@@ -204,7 +204,7 @@ def _checked_site(value: Any, file_of: FileOf) -> Site:
             if (options := (nodes.model_extra or {}).get(scheduler.name)) is not None:
                 registry.load(scheduler.check)(options, file_of)
     for model in registry.config_models("site.slurm"):
-        validated(model, {"head": site.slurm.head}, "site.slurm", file_of, extra="forbid")
+        validated(model, {"driver": site.slurm.driver}, "site.slurm", file_of, extra="forbid")
     return site
 
 

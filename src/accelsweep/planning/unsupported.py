@@ -15,7 +15,7 @@ from accelsweep.config.site import Site
 from accelsweep.devices.kinds import AUTO_ACCELERATORS, kind_of, kind_or_unknown
 from accelsweep.planning.resources import allocated_gpus, required_resources, site_for
 from accelsweep.run_config import SettingConfig
-from accelsweep.schedulers.select import engine_of
+from accelsweep.schedulers.select import scheduler_of
 from accelsweep.significant_digits import count_of
 from accelsweep.tasks import task_of
 from accelsweep.trainer_arguments import FSDP, ineffective_arguments
@@ -76,8 +76,8 @@ def _inventory_reason(config: SettingConfig, site: Site) -> str | None:
         return f"num_nodes={nodes} needs a cluster; the site '{site.name}' is a single machine"
     if nodes > site.nodes:
         return f"{nodes} nodes are requested, but the site '{site.name}' has {site.nodes}"
-    if nodes > 1 and (engine := engine_of(site)) is not None and not engine.starts_ranks:
-        return f"num_nodes={nodes}: a job of {engine.name} cannot start ranks on several nodes; only Slurm can"
+    if nodes > 1 and (scheduler := scheduler_of(site)) is not None and not scheduler.starts_ranks:
+        return f"num_nodes={nodes}: a job of {scheduler.name} cannot start ranks on several nodes; only Slurm can"
     return None
 
 

@@ -118,7 +118,7 @@ def remove_ownerless_folders() -> None:
             if file.lstat().st_uid != os.getuid() or not stat.S_ISREG(file.lstat().st_mode):
                 continue
             folder, place = SweepFolder.of(Path(file.read_text("utf-8"))), file.with_suffix("")
-            locks = (folder.driver_file("claim"), *folder.locks())
+            locks = (folder.driver_file("lock"), *folder.locks())
             if place.name == temporary_folder_name(folder) and not any(map(live_lock, locks)):
                 _remove(place)
 

@@ -50,7 +50,7 @@ def live_lock(path: Path) -> LockOwner | None:
 
 def driver_started_at(folder: SweepFolder) -> str | None:
     """Return when the command that currently drives the sweep started (UTC, ISO 8601); None if there is none."""
-    driver = live_lock(folder.driver_file("claim"))
+    driver = live_lock(folder.driver_file("lock"))
     return None if driver is None else driver.since
 
 
@@ -125,7 +125,7 @@ class HeldLock:
             _remove(self._path, None)
             _put_into_place(self._path, self._owner)
         if _identity(current) != _identity(self._owner):
-            what = "this sweep" if current.block == "head" else f"block {current.block}"
+            what = "this sweep" if current.block == "driver" else f"block {current.block}"
             raise AccelsweepError(
                 f"process {current.pid} on {current.host} took over {what}: this process sent no heartbeat for more "
                 f"than {STALE_AFTER_SECONDS:.0f} s (a suspended machine, a lost file system). It continues there"

@@ -153,7 +153,7 @@ class Certainty(StrEnum):
     """How far to trust a headline."""
 
     sure = "sure"
-    not_told_apart = "not told apart"
+    indistinguishable = "indistinguishable"
     not_yet = "not yet"
     disturbed = "disturbed"
 
@@ -203,7 +203,7 @@ class ScalingPoint(Frozen):
 class LawForm(StrEnum):
     """What a scaling law's intervals support: which of its two coefficients differ from 0, or why that is unknown."""
 
-    ideal = "not told apart from ideal scaling"
+    ideal = "indistinguishable from ideal scaling"
     amdahl = "Amdahl's law"
     universal = "universal law"
     beyond = "better than ideal scaling"

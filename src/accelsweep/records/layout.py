@@ -132,11 +132,11 @@ class SweepFolder:
 
     def lock(self, block: str) -> Path:
         """The lock on the block."""
-        return self.root / "blocks" / f"{check_file_name(block)}.claim.json"
+        return self.root / "blocks" / f"{check_file_name(block)}.lock.json"
 
     def locks(self) -> list[Path]:
         """The locks on all blocks, including stale ones."""
-        return sorted(self.root.glob("blocks/*.claim.json"))
+        return sorted(self.root.glob("blocks/*.lock.json"))
 
     def halt(self, block: str) -> Path:
         """The halt file: why the block's last executor ended early, if it did."""
@@ -229,9 +229,9 @@ class SweepFolder:
         return self.root / "stop"
 
     @property
-    def standing(self) -> Path:
+    def completed_state(self) -> Path:
         """The digest of a complete sweep, and the checksums of its report's files (`driver.up_to_date`)."""
-        return self.root / "standing.json"
+        return self.root / "completed.json"
 
     @property
     def snakemake_log(self) -> Path:
@@ -248,8 +248,8 @@ class SweepFolder:
         return self.root / "logs" / f"{check_file_name(block)}.log"
 
     def driver_file(self, what: str) -> Path:
-        """A file of the driver: `claim` is its lock; features use other names."""
-        return self.root / f"head.{what}.json"
+        """A file of the driver: `lock` is its lock; features use other names."""
+        return self.root / f"driver.{what}.json"
 
     @property
     def fork_server_log(self) -> Path:

@@ -56,11 +56,12 @@ class StopReason(StrEnum):
     alike = (
         "the first two settings ended with the same exception, {error}; fix it, or measure the rest with --keep-going"
     )
-    refused = "{engine} refused its job ({words}); change what the site file requests"
+    refused = "{scheduler} refused its job ({words}); change what the site file requests"
     job_ended = "its job {number} ended as {state} ({words}); {log} has more"
-    hopeless = "its job {number} can never start, {engine} reports {reason}: change {keys}"
+    hopeless = "its job {number} can never start, {scheduler} reports {reason}: change {keys}"
     waited = (
-        "its job waited for more than limits.queue_minutes ({minutes:g}) in {engine}'s queue, which reports: {reason}"
+        "its job waited for more than limits.queue_minutes ({minutes:g}) in {scheduler}'s queue, "
+        "which reports: {reason}"
     )
     gone = "its record is missing: its block was complete, and something else has since deleted the record"
     never_began = "it has not run yet"

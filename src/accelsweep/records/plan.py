@@ -55,7 +55,7 @@ class LockOwner(Document):
 
     kind: ClassVar[str] = "claim"
 
-    block: str = Field(description="the block's name, `head` for the driver")
+    block: str = Field(description="the block's name, `driver` for the driver")
     host: str = Field(description="the machine's name")
     pid: int = Field(description="the process ID on that machine")
     process_started: float = Field(description="when the process started, in Unix seconds")

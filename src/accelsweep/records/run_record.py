@@ -154,7 +154,7 @@ DOUBT_DESCRIPTIONS = {
     "cpu_governor": "the processor's clock follows the load",
     "epoch_boundary": "the data restarted while timing",
     "few_repeats": "few repeats",
-    "fewer_repeats": "some repeats are missing",
+    "missing_repeats": "some repeats are missing",
     "foreign_process": "other processes used the device",
     "load_refused": "some repeats met the latency bound at no load level",
     "memory_grows": "memory grew while timing",

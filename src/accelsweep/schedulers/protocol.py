@@ -91,7 +91,7 @@ class JobEnd(NamedTuple):
     log: Path | None = None
 
 
-class Engine(Protocol):
+class Scheduler(Protocol):
     """A scheduler at one site. Its commands raise AccelsweepError if it does not answer."""
 
     @property
@@ -194,16 +194,16 @@ class Engine(Protocol):
 _TIMEOUT_SECONDS = 60.0
 
 
-def missing_programs(engine: Engine) -> list[str]:
+def missing_programs(scheduler: Scheduler) -> list[str]:
     """Return the scheduler's commands that a sweep needs but this machine lacks."""
-    return [name for name in engine.programs if shutil.which(name) is None]
+    return [name for name in scheduler.programs if shutil.which(name) is None]
 
 
-def refuse_without(engine: Engine, asked: str) -> None:
+def refuse_without(scheduler: Scheduler, asked: str) -> None:
     """Raise InputError if a command that a sweep needs is missing; `asked` names what submits to this scheduler."""
-    if missing := missing_programs(engine):
+    if missing := missing_programs(scheduler):
         raise InputError(
-            f"{asked} submits to {engine.name}, and this machine has no {missing[0]}: "
+            f"{asked} submits to {scheduler.name}, and this machine has no {missing[0]}: "
             "run this on a login node of the cluster, or choose site=local without --profile"
         )
 

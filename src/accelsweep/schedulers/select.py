@@ -7,33 +7,35 @@ from typing import NamedTuple, Protocol
 
 from accelsweep import registry
 from accelsweep.config.site import Site
-from accelsweep.schedulers.protocol import Engine
-from accelsweep.schedulers.slurm import SlurmEngine, SlurmJob, out_of_memory_scope
+from accelsweep.schedulers.protocol import Scheduler
+from accelsweep.schedulers.slurm import SlurmJob, SlurmScheduler, out_of_memory_scope
 
 
-def engine_of(site: Site) -> Engine | None:
+def scheduler_of(site: Site) -> Scheduler | None:
     """Return the scheduler that runs this site's blocks; None if they are measured on this machine."""
     if site.scheduler == "slurm":
-        return SlurmEngine(site)
-    for scheduler in registry.schedulers():
-        if scheduler.name == site.scheduler:
-            engine: Engine = registry.load(scheduler.engine)(site)
-            return engine
+        return SlurmScheduler(site)
+    for entry in registry.schedulers():
+        if entry.name == site.scheduler:
+            scheduler: Scheduler = registry.load(entry.implementation)(site)
+            return scheduler
     return None
 
 
-def engine_behind(executor: str) -> Engine | None:
+def scheduler_of_executor(executor: str) -> Scheduler | None:
     """Return the scheduler that Snakemake's `executor` submits to, independent of any site; None if unsupported."""
     names = ("slurm", *(scheduler.name for scheduler in registry.schedulers()))
-    engines = (engine_of(Site(name="any", scheduler=name)) for name in names)
-    return next((engine for engine in engines if engine is not None and engine.executor == executor), None)
+    schedulers = (scheduler_of(Site(name="any", scheduler=name)) for name in names)
+    return next(
+        (scheduler for scheduler in schedulers if scheduler is not None and scheduler.executor == executor), None
+    )
 
 
 class ThisJob(Protocol):
     """The job of this process: its scheduler, its number, and how often it was requeued under that number."""
 
     @property
-    def engine(self) -> str:
+    def scheduler(self) -> str:
         """The scheduler's name, for users."""
 
     @property
@@ -66,7 +68,7 @@ class MemoryLine(NamedTuple):
     `key` is the config key that raises the limit.
     """
 
-    engine: str
+    scheduler: str
     text: str
     whole_job: bool
     key: str

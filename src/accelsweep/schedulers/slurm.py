@@ -520,8 +520,8 @@ def advice(reason: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class SlurmEngine:
-    """Slurm at a `site`; see `protocol.Engine`."""
+class SlurmScheduler:
+    """Slurm at a `site`; see `protocol.Scheduler`."""
 
     site: Site
     name: str = "Slurm"
@@ -671,7 +671,7 @@ class SlurmJob:
 
     number: str
     restarts: int
-    engine: str = "Slurm"
+    scheduler: str = "Slurm"
 
     @classmethod
     def found(cls) -> SlurmJob | None:

@@ -205,7 +205,7 @@ def _site_file(name: str, found: Sequence[Nodes], allowed: Sequence[Association]
         "max_jobs: null            # the most jobs in the queue at once, if your site limits users",
         "cpus_per_gpu: 1           # CPU cores and threads of each GPU's rank",
         "scratch: null             # a folder of the node, e.g. /tmp",
-        f"head: {{partition: {plain(widest.partition)}, minutes: {minutes}}} # of a driver in the background",
+        f"driver: {{partition: {plain(widest.partition)}, minutes: {minutes}}} # of a driver in the background",
     )
     source = "sinfo and sacctmgr" if allowed else "sinfo"
     defaults = default_memory({one.partition for one, _ in kinds})

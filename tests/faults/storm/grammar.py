@@ -11,18 +11,18 @@ from dataclasses import dataclass
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGINT twice", "SIGHUP", "SIGSTOP")
 
 MOMENTS: dict[str, tuple[str, ...]] = {
-    "while it plans": ("head",),
-    "while data is prepared": ("head", "snakemake", "publisher", "fork server"),
+    "while it plans": ("driver",),
+    "while data is prepared": ("driver", "snakemake", "publisher", "fork server"),
     "while a run is measured": (
-        *("head", "snakemake", "job", "supervisor", "rank", "second rank", "publisher", "fork server"),
+        *("driver", "snakemake", "job", "supervisor", "rank", "second rank", "publisher", "fork server"),
     ),
-    "after its first record": ("head", "snakemake", "job", "supervisor", "publisher", "fork server"),
-    "after its second record": ("head", "snakemake", "job", "supervisor", "publisher", "fork server"),
-    "after its block": ("head", "snakemake", "publisher"),
-    "while it collects": ("head", "snakemake", "collecting step", "publisher"),
-    "while it reports": ("head", "snakemake", "reporting step", "publisher"),
-    "while it publishes": ("head", "publisher"),
-    "somewhere on its way": ("head", "snakemake"),
+    "after its first record": ("driver", "snakemake", "job", "supervisor", "publisher", "fork server"),
+    "after its second record": ("driver", "snakemake", "job", "supervisor", "publisher", "fork server"),
+    "after its block": ("driver", "snakemake", "publisher"),
+    "while it collects": ("driver", "snakemake", "collecting step", "publisher"),
+    "while it reports": ("driver", "snakemake", "reporting step", "publisher"),
+    "while it publishes": ("driver", "publisher"),
+    "somewhere on its way": ("driver", "snakemake"),
 }
 """Each moment of a command, and the processes that live then."""
 
@@ -35,7 +35,7 @@ DAMAGES = (
 
 FILES = (
     *("record", "steps", "run log", "attempt", "done file", "block", "manifest", "revision", "findings", "table"),
-    *("standing", "published", "prepared", "halt", "hold", "log", "report", "MLflow's store", "Snakemake's notes"),
+    *("completed", "published", "prepared", "halt", "hold", "log", "report", "MLflow's store", "Snakemake's notes"),
 )
 
 FOLDERS = ("run", "attempts", "blocks", "logs", "reports", "Snakemake's folder")

@@ -144,7 +144,7 @@ def check_nothing_left(folder: SweepFolder, temporary: Path) -> None:
     """Fail if a process, a hold or a temporary file is left."""
     running = left_running(folder.home, temporary)
     assert running == [], f"processes are left: {running}"
-    names = ("*.claim.json", "started.json", "stop", "*.halt.json", ".*.part", ".mlflow.db.*", ".import.*")
+    names = ("*.lock.json", "started.json", "stop", "*.halt.json", ".*.part", ".mlflow.db.*", ".import.*")
     left = [path for name in names for path in folder.home.rglob(name) if ".damaged-" not in str(path)]
     assert left == [], f"marks are left: {left}"
     left = sorted(temporary.rglob("*"))

@@ -87,7 +87,7 @@ class Scene:
 
     def find(self, who: str) -> psutil.Process | None:
         """Return the process that plays this part now, if there is one."""
-        if who == "head":
+        if who == "driver":
             return psutil.Process(self.head.pid) if self.goes_on() else None
         held = {hold.pid for hold in self._holds()}
         found = sorted(self._players(who, held), key=lambda process: process.pid)

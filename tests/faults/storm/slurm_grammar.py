@@ -8,7 +8,7 @@ from grammar import BEFORE, Case, Fault
 
 WAITING = "while its jobs wait"
 
-_LOGIN = ("head", "head", "snakemake", "publisher")
+_LOGIN = ("driver", "driver", "snakemake", "publisher")
 _NODE = ("supervisor", "rank", "job's Snakemake")
 
 SLURM_MOMENTS: dict[str, tuple[str, ...]] = {
@@ -18,10 +18,10 @@ SLURM_MOMENTS: dict[str, tuple[str, ...]] = {
     "after its first record": (*_LOGIN, "supervisor", "job's Snakemake"),
     "in its second run": (*_LOGIN, *_NODE),
     "after its block": _LOGIN,
-    "while it reports": ("head", "publisher"),
-    "somewhere on its way": ("head", "snakemake"),
+    "while it reports": ("driver", "publisher"),
+    "somewhere on its way": ("driver", "snakemake"),
 }
-"""Each moment of a sweep through Slurm, and the processes that live then, heads more often than others."""
+"""Each moment of a sweep through Slurm, and the processes that live then, drivers more often than others."""
 
 SLURM_SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
 

@@ -91,7 +91,7 @@ def _beside(storm: Storm, fault: Fault, scene: Scene | None) -> bool:
     said = done.stdout + done.stderr
     storm.log.append(f"beside it: accelsweep {fault.whom} -> {done.returncode}\n{said}")
     check_words(done.returncode, said)
-    if done.returncode == 0 and fault.whom in ("clean", "retry"):  # it came after the head's end
+    if done.returncode == 0 and fault.whom in ("clean", "retry"):  # it came after the driver's end
         storm.ledger.settled.clear()
     return True
 

@@ -1,4 +1,4 @@
-"""The storm on a real Slurm: faults of heads, jobs, daemons and files, and the same command completes the sweep.
+"""The storm on a real Slurm: faults of drivers, jobs, daemons and files, and the same command completes the sweep.
 
 `make storm WHERE=slurm SEEDS=0-199` draws other cases. Each is made again by its number alone.
 """

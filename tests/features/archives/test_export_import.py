@@ -209,7 +209,7 @@ def test_an_archive_holds_no_log_no_hold_and_no_earlier_attempt(exported):
     run = folder.latest_records()[0].parent
     assert {"sweep/manifest.json", "sweep/findings.json", "report/index.html"} <= set(contents_of(archive).files)
     assert (run / "run.log").exists()
-    assert not [name for name in members(archive) if name.endswith((".log", ".claim.json")) or "attempts" in name]
+    assert not [name for name in members(archive) if name.endswith((".log", ".lock.json")) or "attempts" in name]
 
 
 def test_numbers_that_do_not_follow_from_the_records_are_made_anew(exported, tmp_path, capsys):

@@ -100,7 +100,7 @@ def test_a_machine_without_systemd_and_tmux_is_rejected_with_what_to_install(mon
 
 def test_a_driver_that_has_ended_is_not_active_whatever_its_backend(folder):
     Submission(place="tmux", name="none", host="elsewhere", since="").write(folder.driver_file("handed"))
-    LockOwner(block="head", host="elsewhere", pid=7, process_started=0.0, since="").write(folder.driver_file("claim"))
+    LockOwner(block="driver", host="elsewhere", pid=7, process_started=0.0, since="").write(folder.driver_file("lock"))
     DriverExit(code=0).write(folder.driver_file("ended"))
     assert active_submission(folder) is None
 
@@ -108,14 +108,14 @@ def test_a_driver_that_has_ended_is_not_active_whatever_its_backend(folder):
 def test_a_driver_on_another_machine_is_recognised_by_its_lock(folder):
     Submission(place="tmux", name="none", host="elsewhere", since="").write(folder.driver_file("handed"))
     assert active_submission(folder) is None
-    LockOwner(block="head", host="elsewhere", pid=7, process_started=0.0, since="").write(folder.driver_file("claim"))
+    LockOwner(block="driver", host="elsewhere", pid=7, process_started=0.0, since="").write(folder.driver_file("lock"))
     assert active_submission(folder)[1] == DriverState("tmux on elsewhere")
 
 
 def test_sessions_are_named_by_folder_and_jobs_by_sweep(tmp_path):
     here, there = (SweepFolder(tmp_path / name, "some") for name in ("here", "there"))
     assert driver_name(TmuxBackend(), here) != driver_name(TmuxBackend(), there)
-    assert driver_name(SlurmBackend(), here) == driver_name(SlurmBackend(), there) == "accelsweep-head-some"
+    assert driver_name(SlurmBackend(), here) == driver_name(SlurmBackend(), there) == "accelsweep-driver-some"
 
 
 @pytest.fixture
@@ -190,16 +190,16 @@ def test_cancel_old_stops_a_drivers_job(slurm, monkeypatch, states, patience, co
 def test_a_successor_is_submitted_once_even_if_sbatch_reported_a_failure(slurm, folder):
     """Sbatch fails for a job that the controller accepted, but answered too late."""
     slurm.will_answer("14|afterany:112(unfulfilled)\n15|afterany:12(unfulfilled)\n")
-    assert SlurmBackend().start(folder, ("true",), "accelsweep-head-x", after="12") == "15"
+    assert SlurmBackend().start(folder, ("true",), "accelsweep-driver-x", after="12") == "15"
     assert slurm.calls("sbatch") == []
-    assert "--name=accelsweep-head-x" in slurm.calls("squeue")[0]
+    assert "--name=accelsweep-driver-x" in slurm.calls("squeue")[0]
     slurm.will_answer("14|afterany:112(unfulfilled)\n")
-    SlurmBackend().start(folder, ("true",), "accelsweep-head-x", after="12")
+    SlurmBackend().start(folder, ("true",), "accelsweep-driver-x", after="12")
     assert len(slurm.calls("sbatch")) == 1
 
 
 def options(slurm: Slurm, folder: SweepFolder, after: str | None = None) -> dict[str, str]:
-    given = SlurmBackend(slurm).sbatch_options(folder, "accelsweep-head-x", after)
+    given = SlurmBackend(slurm).sbatch_options(folder, "accelsweep-driver-x", after)
     return dict(option.partition("=")[::2] for option in given)
 
 
@@ -213,24 +213,24 @@ def test_a_drivers_job_requests_no_gpu_a_signal_before_its_end_and_the_log(tmp_p
 
 
 def test_a_drivers_own_partition_time_and_memory_are_used_and_a_short_limit_has_a_short_signal_time(folder):
-    head = {"partition": "long", "minutes": 2, "mem_mb": 6000}
-    given = options(Slurm(partition="gpu", max_minutes=60, head=head), folder, after="12")
+    driver = {"partition": "long", "minutes": 2, "mem_mb": 6000}
+    given = options(Slurm(partition="gpu", max_minutes=60, driver=driver), folder, after="12")
     assert (given["--partition"], given["--time"], given["--mem"]) == ("long", "2", "6000M")
     assert (given["--signal"], given["--dependency"]) == ("B:USR1@30", "afterany:12")
 
 
 def test_the_driver_of_a_fleet_runs_on_no_node_that_it_compares(folder, monkeypatch):
     backend = SlurmBackend(Slurm(partition="gpu"), avoid=("n1", "n2"))
-    assert "--exclude=n1,n2" in backend.sbatch_options(folder, "accelsweep-head-x")
+    assert "--exclude=n1,n2" in backend.sbatch_options(folder, "accelsweep-driver-x")
 
     monkeypatch.setattr(
         backends, "offer", lambda _: JobOffer(False, "Requested node configuration is not available", "")
     )
     with pytest.raises(
         InputError,
-        match=r"not available\), which must not run on any of the 2 nodes .* set site\.slurm\.head\.partition",
+        match=r"not available\), which must not run on any of the 2 nodes .* set site\.slurm\.driver\.partition",
     ):
-        backend.check(folder, "accelsweep-head-x")
+        backend.check(folder, "accelsweep-driver-x")
 
 
 WHOLE = "--partition=cpu --exclusive"
@@ -253,20 +253,20 @@ def offers(taken_on: Sequence[str], needed: Sequence[str]) -> Callable[[str], Jo
 def test_a_driver_avoids_nodes_that_the_sweeps_exclusive_jobs_need(folder, monkeypatch):
     monkeypatch.setattr(backends, "offer", offers(["n1", "n2", "n3"], needed=["n1", "n2"]))
     backend = SlurmBackend(Slurm(partition="cpu"), blocks=[WHOLE])
-    backend.check(folder, "accelsweep-head-x")
-    assert "--exclude=n1,n2" in backend.sbatch_options(folder, "accelsweep-head-x")
+    backend.check(folder, "accelsweep-driver-x")
+    assert "--exclude=n1,n2" in backend.sbatch_options(folder, "accelsweep-driver-x")
 
 
 def test_a_driver_that_would_hold_the_only_node_of_its_sweep_is_rejected(folder, monkeypatch):
     monkeypatch.setattr(backends, "offer", offers(["n1"], needed=["n1"]))
     with pytest.raises(
-        InputError, match=r"would hold n1, .*: set site\.slurm\.head\.partition to a partition with other"
+        InputError, match=r"would hold n1, .*: set site\.slurm\.driver\.partition to a partition with other"
     ):
-        SlurmBackend(Slurm(partition="cpu"), blocks=[WHOLE]).check(folder, "accelsweep-head-x")
+        SlurmBackend(Slurm(partition="cpu"), blocks=[WHOLE]).check(folder, "accelsweep-driver-x")
 
 
 @pytest.mark.parametrize(
-    ("said", "head", "keys"),
+    ("said", "driver", "keys"),
     [
         ("Invalid qos specification", None, "site.slurm.qos=gold"),
         (
@@ -274,16 +274,16 @@ def test_a_driver_that_would_hold_the_only_node_of_its_sweep_is_rejected(folder,
             None,
             "site.slurm.account=a or site.slurm.cpu_partition=c",
         ),
-        ("Invalid partition name specified", {"partition": "long"}, "site.slurm.head.partition=long"),
-        ("Requested time limit is invalid (exceeds)", {"minutes": 9}, "site.slurm.head.minutes=9"),
-        ("Memory specification can not be satisfied", None, "site.slurm.head.mem_mb"),
+        ("Invalid partition name specified", {"partition": "long"}, "site.slurm.driver.partition=long"),
+        ("Requested time limit is invalid (exceeds)", {"minutes": 9}, "site.slurm.driver.minutes=9"),
+        ("Memory specification can not be satisfied", None, "site.slurm.driver.mem_mb"),
     ],
 )
-def test_a_driver_job_that_slurm_refuses_is_reported_with_the_drivers_keys(folder, monkeypatch, said, head, keys):
+def test_a_driver_job_that_slurm_refuses_is_reported_with_the_drivers_keys(folder, monkeypatch, said, driver, keys):
     monkeypatch.setattr(backends, "offer", lambda _: JobOffer(False, said, "sbatch --test-only ..."))
-    slurm = Slurm(partition="gpu", cpu_partition="c", account="a", qos="gold", head=head)
+    slurm = Slurm(partition="gpu", cpu_partition="c", account="a", qos="gold", driver=driver)
     with pytest.raises(InputError) as refused:
-        SlurmBackend(slurm).check(folder, "accelsweep-head-x")
+        SlurmBackend(slurm).check(folder, "accelsweep-driver-x")
     assert f"({said}): change {keys}. To try it by hand: sbatch --test-only" in str(refused.value)
 
 
@@ -295,7 +295,7 @@ def test_a_driver_job_that_could_never_start_is_cancelled_and_rejected(folder, s
     with pytest.raises(
         InputError, match=rf"could never start \({reason}\): change site\.slurm\.\S+\. .* 12 was cancelled"
     ):
-        SlurmBackend(Slurm(max_minutes=9)).start(folder, ("true",), "accelsweep-head-x")
+        SlurmBackend(Slurm(max_minutes=9)).start(folder, ("true",), "accelsweep-driver-x")
     assert slurm.calls("scancel") == ["scancel 12"]
 
 

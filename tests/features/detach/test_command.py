@@ -67,7 +67,7 @@ def test_a_head_in_a_job_gets_the_users_secrets_from_its_order_and_sbatch_does_n
         return "7\n" if program == "sbatch" else ""
 
     monkeypatch.setattr(backends, "ask", asked)
-    SlurmBackend(site.slurm).start(example_sweep, ("true",), "head")
+    SlurmBackend(site.slurm).start(example_sweep, ("true",), "driver")
     assert submitted == {"HF_TOKEN": "y", "PATH": "/bin"}
     order().model_copy(update={"secrets": left}).write(example_sweep.driver_file("order"))
     os.environ.pop("MLFLOW_TRACKING_PASSWORD")

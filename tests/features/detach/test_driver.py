@@ -108,7 +108,7 @@ def test_a_damaged_spec_is_rejected_by_name(stored, monkeypatch, capsys) -> None
     with pytest.raises(SystemExit) as ended:
         driver.main()
     assert ended.value.code == 1
-    assert "head.order.json" in capsys.readouterr().err
+    assert "driver.order.json" in capsys.readouterr().err
 
 
 def test_a_preempted_driver_keeps_its_spec_for_the_next_start(stored, monkeypatch) -> None:
@@ -136,7 +136,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[str], str,
 def test_a_driver_at_its_time_limit_submits_a_successor(stored, monkeypatch, submitted) -> None:
     assert run_driver(stored, monkeypatch, raising(DriverEvicted(resubmit=True))) == 0
     ((command, name, after),) = submitted
-    assert (command[-1], name, after) == (str(stored.root), "accelsweep-head-mine", "12")
+    assert (command[-1], name, after) == (str(stored.root), "accelsweep-driver-mine", "12")
     assert last_submission(stored).name == "13"
     assert driver_exit_code(stored) is None
     left = DriverSpec.read(stored.driver_file("order"))
@@ -256,7 +256,7 @@ def test_a_detached_command_is_planned_stored_and_started_once(folder, prepared,
     assert [command[-1] for command in backend.started] == [str(folder.root)]
     assert not driver_log(folder).exists()
     output = capsys.readouterr().out
-    for words in ("session accelsweep-head-mine", "attach mine", "end accelsweep-head-mine", "with the machine"):
+    for words in ("session accelsweep-driver-mine", "attach mine", "end accelsweep-driver-mine", "with the machine"):
         assert words in output
 
 

@@ -23,7 +23,7 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.schedulers import slurm
 from accelsweep.schedulers.protocol import JobOffer, Resources
-from accelsweep.schedulers.slurm import SlurmEngine
+from accelsweep.schedulers.slurm import SlurmScheduler
 
 CLUSTER = ("experiment=quickstart", "site=slurm_example", "accelerator=cpu", "devices=1", "precision=32-true")
 
@@ -41,7 +41,7 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "ask", lambda *argv: listing if argv[0] == "sinfo" else argv[-1].replace(",", "\n"))
     accepted = JobOffer(True, "", "")
     monkeypatch.setattr(slurm, "offer", lambda _options: accepted)
-    monkeypatch.setattr(SlurmEngine, "offer", lambda _engine, _needs: accepted)
+    monkeypatch.setattr(SlurmScheduler, "offer", lambda _engine, _needs: accepted)
     monkeypatch.setattr(command, "refuse_without", lambda _engine, _site: None)
     monkeypatch.setattr("accelsweep.driver.run_sweep.check_profile", lambda _profile, _site: None)
     monkeypatch.setattr("accelsweep.driver.run_sweep.refuse_without", lambda _engine, _site: None)

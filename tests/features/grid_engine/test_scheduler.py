@@ -26,7 +26,7 @@ from accelsweep.features.grid_engine.site import GridEngine
 from accelsweep.plain_json import canonical_json
 from accelsweep.planning.plan import make_plan
 from accelsweep.schedulers.protocol import Resources
-from accelsweep.schedulers.select import engine_of, memory_lines, this_job
+from accelsweep.schedulers.select import memory_lines, scheduler_of, this_job
 
 CPU = Device(accelerator="cpu", model="m", count=8)
 OPTIONS = GridEngine(queue="gpu.q", cpu_queue="cpu.q", project="mine", mem_mb=16000)
@@ -69,9 +69,9 @@ def test_kinds_of_node_inherit_the_sites_options() -> None:
     site = Site.model_validate(
         {"name": "m", "scheduler": "grid_engine", "grid_engine": {"project": "p"}, "kinds": kinds}
     )
-    engine = engine_of(site)
-    assert engine is not None
-    assert engine.command(Resources(cpus=1, node_kind="a")) == "qsub -pe smp 8 -q a.q -P p"
+    scheduler = scheduler_of(site)
+    assert scheduler is not None
+    assert scheduler.command(Resources(cpus=1, node_kind="a")) == "qsub -pe smp 8 -q a.q -P p"
 
 
 def test_the_shipped_example_plans_and_several_nodes_are_unsupported(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_process_knows_the_job_it_runs_in(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv(name, value)
     job = this_job()
     assert job is not None
-    assert (job.engine, job.number, job.restarts, job.log()) == ("Grid Engine", "7", 1, "/logs/7.log")
+    assert (job.scheduler, job.number, job.restarts, job.log()) == ("Grid Engine", "7", 1, "/logs/7.log")
     assert job.across_nodes(2, 1, ("python3",)) is None
 
 

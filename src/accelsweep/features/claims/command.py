@@ -164,10 +164,10 @@ def check_claims(home: Path, names: Sequence[str]) -> list[str]:
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
         raise InputError(f"no claim {unknown!r}{nearest(unknown, known)}; there are: {', '.join(known)}")
-    if (head := active_driver(SweepFolder(home, GROUP))) is not None:
+    if (driver := active_driver(SweepFolder(home, GROUP))) is not None:
         raise AccelsweepError(
-            f"claims are being tested by process {head.pid} on {head.host} since {head.since}: wait for it, or stop it "
-            "with Ctrl-C"
+            f"claims are being tested by process {driver.pid} on {driver.host} since {driver.since}: wait for it, "
+            "or stop it with Ctrl-C"
         )
     return known
 

@@ -1,6 +1,6 @@
 """The backends that run a detached driver - a Slurm job, a systemd user unit or a tmux session - and its state there.
 
-The keys `site.slurm.head.*` configure the driver's job on Slurm.
+The keys `site.slurm.driver.*` configure the driver's job on Slurm.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def driver_exit_code(folder: SweepFolder) -> int | None:
 
 def driver_log(folder: SweepFolder) -> Path:
     """Return the path of the last detached driver's output."""
-    return folder.root / "logs" / "head.log"
+    return folder.root / "logs" / "driver.log"
 
 
 class Backend(Protocol):
@@ -104,7 +104,7 @@ class Backend(Protocol):
 
 
 class DriverJobOptions(Frozen):
-    """`site.slurm.head`: partition, time limit and memory of the driver's job."""
+    """`site.slurm.driver`: partition, time limit and memory of the driver's job."""
 
     partition: str | None = None
     minutes: AtLeast1 | None = None
@@ -114,7 +114,7 @@ class DriverJobOptions(Frozen):
 class DetachOptions(BaseModel):
     """`site.slurm` keys for detached drivers."""
 
-    head: DriverJobOptions | None = None
+    driver: DriverJobOptions | None = None
 
 
 _DEFAULT_MEM_MB = 4000
@@ -149,7 +149,7 @@ class SlurmBackend:
         nodes free.
         """
         self._slurm, self._avoid, self._blocks = slurm or Slurm(), tuple(avoid), blocks
-        self._options = DriverJobOptions.model_validate(self._slurm.head or {})
+        self._options = DriverJobOptions.model_validate(self._slurm.driver or {})
 
     def check(self, folder: SweepFolder, name: str) -> None:
         """Raise InputError if Slurm would reject the job, or if the job would block the sweep's own jobs.
@@ -166,7 +166,7 @@ class SlurmBackend:
             self._avoid = (*self._avoid, offered.nodes)
         if offered.accepted or offered.temporary:
             return
-        remedy = "set site.slurm.head.partition to a partition with other nodes"
+        remedy = "set site.slurm.driver.partition to a partition with other nodes"
         if len(self._avoid) > compared:
             raise InputError(
                 f"the sweep's jobs take whole nodes, and the driver's job would hold {self._avoid[-1]}, which they "
@@ -195,7 +195,7 @@ class SlurmBackend:
             driver_key = driver_keys.get(key)
             value = None if driver_key is None else getattr(self._options, driver_key)
             if driver_key is not None and (key == "mem_mb" or value is not None):
-                settings.append((f"head.{driver_key}", value))
+                settings.append((f"driver.{driver_key}", value))
             else:
                 site_key = "cpu_partition" if key == "partition" and self._slurm.has_cpu_partition else key
                 settings.append((site_key, getattr(self._slurm, site_key)))
@@ -275,7 +275,7 @@ class SlurmBackend:
             "--exclude": ",".join(self._avoid) or None,
             "--dependency": after and f"afterany:{after}",
             "--job-name": name,
-            "--comment": f"accelsweep head {folder.name}",
+            "--comment": f"accelsweep driver {folder.name}",
             "--chdir": folder.home,
             "--output": str(driver_log(folder)).replace("%", "%%"),
         }
@@ -454,7 +454,7 @@ def exclusive_job_options(site: Site, blocks: Iterable[Resources]) -> list[str]:
 def driver_name(backend: Backend, folder: SweepFolder) -> str:
     """Return the name of the sweep's driver, unique to its folder if the backend needs unique names."""
     if backend.queues:
-        return f"accelsweep-head-{folder.name}"
+        return f"accelsweep-driver-{folder.name}"
     return f"accelsweep-{folder.name}-{sha256_text(str(folder.root.resolve()))[:8]}"
 
 
@@ -475,7 +475,7 @@ def active_submission(folder: SweepFolder) -> tuple[Submission, DriverState] | N
         return None
     if submission.place != "slurm" and submission.host != socket.gethostname():
         # Another machine's systemd or tmux cannot be queried; only the driver's lock shows whether it is alive.
-        is_alive = live_lock(folder.driver_file("claim")) is not None
+        is_alive = live_lock(folder.driver_file("lock")) is not None
         state = DriverState(f"{submission.place} on {submission.host}") if is_alive else None
     else:
         state = backend_of(submission).state(submission.name)

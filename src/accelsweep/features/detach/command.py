@@ -37,7 +37,7 @@ from accelsweep.records.file_lock import live_lock
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.run_record import now
 from accelsweep.schedulers.job_environment import secrets_in
-from accelsweep.schedulers.select import engine_of
+from accelsweep.schedulers.select import scheduler_of
 
 _START_TIMEOUT_SECONDS = 60.0
 
@@ -73,8 +73,8 @@ def detach(home: Path, request: Request, foreground_options: Sequence[str]) -> i
             raise AccelsweepError(
                 f"sweep {folder.name!r} has a driver already: {active[1].description}; accelsweep attach {folder.name}"
             )
-        if request.cancel_old and (engine := engine_of(site)):
-            wait_for_earlier_jobs(JobQueue(folder, engine, say), cancel=True, on_poll=lock.heartbeat)
+        if request.cancel_old and (scheduler := scheduler_of(site)):
+            wait_for_earlier_jobs(JobQueue(folder, scheduler, say), cancel=True, on_poll=lock.heartbeat)
         if plan is not None and not folder.manifest.exists():
             write_plan(home, plan)  # for `status` while the driver is pending; later plans are written by the driver
         DriverSpec(
@@ -124,7 +124,7 @@ def _wait_for_start(backend: Backend, folder: SweepFolder, driver_id: str) -> No
     """Wait until the driver has locked the sweep or ended. Raises AccelsweepError if it ends before it starts."""
     deadline = time.monotonic() + _START_TIMEOUT_SECONDS
     while (
-        live_lock(folder.driver_file("claim")) is None
+        live_lock(folder.driver_file("lock")) is None
         and driver_exit_code(folder) is None
         and time.monotonic() < deadline
     ):
@@ -140,8 +140,8 @@ def attach(home: Path, name: str) -> int:
     folder = SweepFolder(home, name)
     submission = last_submission(folder)
     if submission is None:
-        if (head := active_driver(folder)) is not None:
-            raise InputError(f"the driver of sweep {name!r} runs in a terminal: process {head.pid} on {head.host}")
+        if (driver := active_driver(folder)) is not None:
+            raise InputError(f"the driver of sweep {name!r} runs in a terminal: process {driver.pid} on {driver.host}")
         raise InputError(f"sweep {name!r} has no detached driver; accelsweep run ... --detach starts one")
     try:
         return _LogFollower(folder).follow()

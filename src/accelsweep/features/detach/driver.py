@@ -46,7 +46,7 @@ from accelsweep.records.file_lock import live_lock
 from accelsweep.records.layout import SweepFolder, sweep_parser
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import now
-from accelsweep.schedulers.slurm import SlurmEngine
+from accelsweep.schedulers.slurm import SlurmScheduler
 from accelsweep.signals import DriverEvicted, ignore_eviction, interrupt_on_termination, raise_on_eviction
 from accelsweep.significant_digits import count_of
 
@@ -174,7 +174,7 @@ def run_driver(folder: SweepFolder) -> int:
         if code == EXIT_INTERRUPTED and spec.starts > 1:
             # An interrupted driver cancels its own jobs, but not those of earlier drivers.
             for sweep_folder in spec.folders(folder.home):
-                cancel_jobs(sweep_folder, SlurmEngine(spec.site), say)
+                cancel_jobs(sweep_folder, SlurmScheduler(spec.site), say)
     except DriverEvicted as eviction:
         if eviction.resubmit:
             progressed = _record_times(folder, spec) != before
@@ -193,7 +193,7 @@ def run_driver(folder: SweepFolder) -> int:
 def _run_stored(folder: SweepFolder, spec: DriverSpec) -> int:
     # The previous driver may have been killed on another node; its lock expires soon.
     deadline = time.monotonic() + _LOCK_TIMEOUT_SECONDS
-    while spec.starts > 1 and live_lock(folder.driver_file("claim")) is not None and time.monotonic() < deadline:
+    while spec.starts > 1 and live_lock(folder.driver_file("lock")) is not None and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
     return run_command(folder.home, spec.request)
 
@@ -207,17 +207,17 @@ def _submit_successor(folder: SweepFolder, spec: DriverSpec, *, progressed: bool
     folders = spec.folders(folder.home)
     plans = [Manifest.read(sweep_folder.manifest) for sweep_folder in folders if sweep_folder.manifest.is_file()]
     blocks = [block.resources for plan in plans for block in plan.blocks]
-    engine = SlurmEngine(spec.site)
+    scheduler = SlurmScheduler(spec.site)
     backend = SlurmBackend(spec.site.slurm, spec.request.nodes, exclusive_job_options(spec.site, blocks))
     name = driver_name(backend, folder)
     deadline = time.monotonic() + _SLURM_ANSWER_SHARE * backend.signal_seconds
     with Listeners(spec.request, folder).report_failure():
-        jobs = _retry(lambda: [job for sweep_folder in folders for job in list_jobs(sweep_folder, engine)], deadline)
+        jobs = _retry(lambda: [job for sweep_folder in folders for job in list_jobs(sweep_folder, scheduler)], deadline)
         can_start = _retry(
-            lambda: [job for job in jobs if not (engine.waits(job) and engine.never_starts(job.reason))], deadline
+            lambda: [job for job in jobs if not (scheduler.waits(job) and scheduler.never_starts(job.reason))], deadline
         )
         if why := why_chain_ends(spec.starts, progressed=progressed, startable_jobs=len(can_start)):
-            advice = [] if can_start else [text for job in jobs if (text := engine.advice(job.reason)) is not None]
+            advice = [] if can_start else [text for job in jobs if (text := scheduler.advice(job.reason)) is not None]
             remedy = advice[0] if advice else "The same command resumes"
             raise AccelsweepError(f"the driver reached its time limit, and {why}. {remedy}")
         with contextlib.suppress(AccelsweepError):  # only finds nodes to avoid; `start` reports a rejection

@@ -26,7 +26,7 @@ from accelsweep.features.fleet.planning import FLEET_TOLERANCE, Fleet
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.schedulers.protocol import refuse_without
-from accelsweep.schedulers.slurm import SlurmEngine
+from accelsweep.schedulers.slurm import SlurmScheduler
 
 if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
@@ -108,7 +108,7 @@ def select_nodes(home: Path, request: Request, fleet: Fleet) -> Request:
             f"a fleet requests nodes by name, which is supported for Slurm only, and site={site.name} has "
             f"scheduler={site.scheduler}: choose a site with scheduler=slurm"
         )
-    refuse_without(SlurmEngine(site), f"the site '{site.name}'")
+    refuse_without(SlurmScheduler(site), f"the site '{site.name}'")
     if not manifest.blocks:
         raise InputError(f"no setting can run at site={site.name}, so no node can be compared; see `accelsweep plan`")
     needs = manifest.blocks[0].resources.model_copy(update={"node": None})

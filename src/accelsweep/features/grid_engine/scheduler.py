@@ -148,7 +148,7 @@ def is_out_of_memory(line: str) -> bool:
 
 @dataclass(frozen=True)
 class GridEngineScheduler:
-    """Grid Engine at a `site`, with the interface `schedulers.protocol.Engine`."""
+    """Grid Engine at a `site`, with the interface `schedulers.protocol.Scheduler`."""
 
     site: Site
     name: str = "Grid Engine"
@@ -326,7 +326,7 @@ class GridEngineJob:
     number: str
     restarts: int
     stdout: str | None
-    engine: str = "Grid Engine"
+    scheduler: str = "Grid Engine"
 
     @classmethod
     def found(cls) -> GridEngineJob | None:

@@ -1,4 +1,4 @@
-"""What every engine's jobs go through: the same tests on a real Slurm and on a real Grid Engine."""
+"""What every scheduler's jobs go through: the same tests on a real Slurm and on a real Grid Engine."""
 
 import json
 import signal
@@ -42,7 +42,7 @@ def test_one_command_measures_a_sweep_and_nothing_twice(any_home):
 def test_a_site_is_tried_by_the_doctor_and_a_job_tells_of_its_node(any_home):
     """On Grid Engine the site is a draft; Slurm's drafts have tests of their own."""
     home, site = any_home, ["site=box"]
-    if home.engine == "Grid Engine":
+    if home.scheduler == "Grid Engine":
         assert "conf/site/drafted.yaml is a draft" in home.say("site", "drafted", "--from-grid-engine")
         site = ["site=drafted", "+site.grid_engine.fake_gpus=1"]  # its GPUs are numbers, which run no CUDA
     ended = home.accelsweep("doctor", "--json", *site, "--job", "3")
@@ -56,7 +56,7 @@ def test_a_site_is_tried_by_the_doctor_and_a_job_tells_of_its_node(any_home):
     assert not list(home.path.glob("*.log"))
 
 
-@pytest.mark.long  # driver/test_failed_jobs.py reads such words; only here an engine says them
+@pytest.mark.long  # driver/test_failed_jobs.py reads such words; only here an scheduler says them
 def test_what_an_engine_would_refuse_is_told_by_the_doctor_in_its_words_and_no_job_is_left(any_home):
     home = any_home
     override, _ = home.nowhere
@@ -73,26 +73,26 @@ def test_what_an_engine_would_refuse_is_told_by_the_doctor_in_its_words_and_no_j
     assert home.left() == []
 
 
-@pytest.mark.long  # records/test_run_files.py continues after a killed supervisor; only here an engine kills it
+@pytest.mark.long  # records/test_run_files.py continues after a killed supervisor; only here an scheduler kills it
 def test_a_cancelled_job_is_submitted_again_and_keeps_what_it_had_measured(any_home):
     home = any_home
-    head = home.start(*SLOW)
+    driver = home.start(*SLOW)
     first = home.in_a_run()
     home.in_another_run(first)
     home.cancel(first.job)
-    output = home.finished(head)
+    output = home.finished(driver)
     assert "[2/2]" in output
     assert outcomes(home) == {Outcome.measured}
     assert sorted(record.attempt for record in home.records().values()) == [1, 2]
     assert len(home.submitted()) == 2
 
 
-@pytest.mark.long  # driver/test_failed_jobs.py reads such words; only here an engine says them
+@pytest.mark.long  # driver/test_failed_jobs.py reads such words; only here an scheduler says them
 def test_a_job_that_the_engine_refuses_is_told_in_its_words_before_anything_is_submitted(any_home):
     home = any_home
     override, words = home.nowhere
     output = home.finished(home.start(override), code=2)
-    assert f"{home.engine} refuses a job of " in output
+    assert f"{home.scheduler} refuses a job of " in output
     assert words in output.splitlines()[-1]
     assert not home.left()
     assert "[2/2]" in home.run()  # the right place, the same sweep
@@ -122,18 +122,20 @@ def test_a_job_that_waits_too_long_is_left_out_with_the_reason_and_the_same_comm
         output = home.finished(home.start("limits.queue_minutes=0.3"), code=1)
     finally:
         home.let_go()
-    assert f"jobs wait in {home.engine}'s queue: 1 x " in output
-    assert f"more than limits.queue_minutes (0.3) in {home.engine}'s queue, which reports: " in output.splitlines()[-1]
+    assert f"jobs wait in {home.scheduler}'s queue: 1 x " in output
+    assert (
+        f"more than limits.queue_minutes (0.3) in {home.scheduler}'s queue, which reports: " in output.splitlines()[-1]
+    )
     assert "[2/2]" in home.run("limits.queue_minutes=0.3")
 
 
-@pytest.mark.long  # road/ kills heads on one machine; only here they leave jobs behind
+@pytest.mark.long  # road/ kills drivers on one machine; only here they leave jobs behind
 def test_a_new_head_waits_for_the_jobs_of_a_killed_one(any_home):
     home = any_home
-    head = home.start(*SLOW)
+    driver = home.start(*SLOW)
     claim = home.in_a_run()
-    head.send_signal(signal.SIGKILL)
-    head.wait()
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
     assert f"job {claim.job} " in home.say("status", "tiny")
     output = home.run(*SLOW)
     assert f"left by an earlier driver: job {claim.job} " in output
@@ -141,13 +143,13 @@ def test_a_new_head_waits_for_the_jobs_of_a_killed_one(any_home):
     assert {record.attempt for record in home.records().values()} == {1}
 
 
-@pytest.mark.long  # road/ kills heads on one machine; only here they leave jobs to cancel
+@pytest.mark.long  # road/ kills drivers on one machine; only here they leave jobs to cancel
 def test_a_new_head_cancels_the_jobs_of_a_killed_one_if_told_to(any_home):
     home = any_home
-    head = home.start(*SLOW)
+    driver = home.start(*SLOW)
     claim = home.in_a_run()
-    head.send_signal(signal.SIGKILL)
-    head.wait()
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
     output = home.run(*SLOW, "--cancel-old")
     assert "cancelling it" in output
     assert outcomes(home) == {Outcome.measured}
@@ -155,20 +157,20 @@ def test_a_new_head_cancels_the_jobs_of_a_killed_one_if_told_to(any_home):
     assert 2 in {record.attempt for record in home.records().values()}
 
 
-@pytest.mark.long  # road/ interrupts heads on one machine; only here they have jobs to cancel
+@pytest.mark.long  # road/ interrupts drivers on one machine; only here they have jobs to cancel
 def test_an_interrupted_head_takes_its_jobs_with_it(any_home):
     home = any_home
-    head = home.start(*SLOW)
+    driver = home.start(*SLOW)
     home.in_a_run()
-    head.send_signal(signal.SIGINT)
-    output = home.finished(head, code=130)
+    driver.send_signal(signal.SIGINT)
+    output = home.finished(driver, code=130)
     assert "every finished run is kept" in output
     home.wait_for(lambda: not home.left(), "the end of the jobs", 60)
     assert "[2/2]" in home.run(*SLOW)
     assert outcomes(home) == {Outcome.measured}
 
 
-@pytest.mark.long  # executor/test_attempt_outcome.py has the words; only here an engine ends a job for its memory
+@pytest.mark.long  # executor/test_attempt_outcome.py has the words; only here an scheduler ends a job for its memory
 def test_a_run_that_takes_more_memory_than_its_job_is_out_of_memory(any_home):
     home = any_home
     (home.path / "hog.py").write_text(HOG.format(take=home.take, pieces=home.pieces))
@@ -177,26 +179,26 @@ def test_a_run_that_takes_more_memory_than_its_job_is_out_of_memory(any_home):
     assert record.outcome is Outcome.out_of_memory, record.reason
 
 
-@pytest.mark.long  # records/test_run_files.py continues after a killed supervisor; only here an engine kills it
+@pytest.mark.long  # records/test_run_files.py continues after a killed supervisor; only here an scheduler kills it
 @pytest.mark.timeout(500)
 def test_a_job_that_comes_to_its_time_limit_is_submitted_again_for_the_rest(any_home):
     home = any_home
-    head = home.start("measure.min_seconds=35", *home.short)
+    driver = home.start("measure.min_seconds=35", *home.short)
     first = home.in_a_run()
     home.in_another_run(first)
     home.shorten(first.job)
-    home.finished(head)
+    home.finished(driver)
     assert home.over in home.ended(first.job)
     assert outcomes(home) == {Outcome.measured}
     assert len(home.submitted()) == 2
 
 
-@pytest.mark.long  # only here an engine's controller goes away
+@pytest.mark.long  # only here an scheduler's controller goes away
 def test_a_controller_that_is_away_for_a_while_costs_nothing(any_home):
     home = any_home
-    head = home.start(*SLOW)
+    driver = home.start(*SLOW)
     claim = home.in_a_run()
     home.has("controller-away", "5")
-    home.finished(head)
+    home.finished(driver)
     assert outcomes(home) == {Outcome.measured}
     assert home.submitted() == [claim.job]

@@ -1,4 +1,4 @@
-"""Faults of everything above the supervisor that take more than one head, or code of the user's that misbehaves.
+"""Faults of everything above the supervisor that take more than one driver, or code of the user's that misbehaves.
 
 What is killed, damaged or full anywhere in a sweep is drawn in `storm/`.
 """
@@ -47,36 +47,36 @@ class Dying(SmallCNN):
 BOTH = "{when:{model._target_:mine.Dying,data._target_:mine.Hanging},because:one_fault_at_a_time}"
 
 
-@pytest.mark.long  # driver/test_sweep_lock.py refuses it, storms kill heads
+@pytest.mark.long  # driver/test_sweep_lock.py refuses it, storms kill drivers
 def test_a_second_head_is_refused_and_a_supervisor_that_outlived_its_head_is_waited_for(
     home: Home, inject: Inject
 ) -> None:
     home.module("mine", MINE)
     ledger = HeadLedger(home, *ONE_RUN, "measure.min_steps=240", "measure.max_steps=240")
-    head = home.start(*ledger.command)
+    driver = home.start(*ledger.command)
     until(ledger.running)
     planned = ledger.folder.manifest.read_bytes()
     refused = home.accelsweep("run", "experiment=tiny")
     assert refused.returncode == 1, refused.stdout
     assert "--cancel-old" in refused.stdout
     assert ledger.folder.manifest.read_bytes() == planned, "a refused command changed the plan of another"
-    head.kill()
-    head.wait()
+    driver.kill()
+    driver.wait()
     (orphan,) = home.supervisors()
     ledger.complete()
     assert [record.attempt for record in ledger.records()] == [1], f"the run of orphan {orphan} was not waited for"
     inject("orphan supervisor waited for")
 
 
-@pytest.mark.long  # tests/driver/test_sweep_lock.py ends heads and orphans; only here they are a whole road's
+@pytest.mark.long  # tests/driver/test_sweep_lock.py ends drivers and orphans; only here they are a whole road's
 def test_cancel_old_ends_the_living_head_and_its_supervisor(home: Home, inject: Inject) -> None:
     home.module("mine", MINE)
     ledger = HeadLedger(home, *ONE_RUN)
-    head = home.start(*ledger.command, "measure.min_steps=100000", "measure.max_steps=100000")
+    driver = home.start(*ledger.command, "measure.min_steps=100000", "measure.max_steps=100000")
     until(ledger.running)
     output = ledger.complete("--cancel-old")
-    assert f"sending SIGINT to process {head.pid}" in output
-    assert head.wait(PATIENCE_SECONDS) == 130
+    assert f"sending SIGINT to process {driver.pid}" in output
+    assert driver.wait(PATIENCE_SECONDS) == 130
     inject("living driver ended by --cancel-old")
 
 
