@@ -1,4 +1,4 @@
-"""What tests of several rooms share: builders from tests/fakes as fixtures, what is made once, who runs beside whom."""
+"""What tests of several folders share: builders from tests/fakes as fixtures, what is made once, who runs beside whom."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ SETTINGS = ("ACCELSWEEP_", "MLFLOW_")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-LONGEST_FIRST = ("slurm", "road", "simulated", "faults", "storm", "browser", "publish", "worker", "executor", "drive")
-"""The rooms that take minutes: parallel workers begin with them, so that none works on when the others are done."""
+LONGEST_FIRST = (
+    "slurm", "end_to_end", "simulated", "faults", "storm", "browser", "tracking", "worker", "executor", "driver",
+)  # fmt: skip
+"""Folders that take minutes: parallel workers begin with them, so that none works on when the others are done."""
 
 TOGETHER = (
     "cluster",
@@ -117,7 +119,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Put the rooms that take minutes first, and tests that share something expensive into one worker.
+    """Put the folders that take minutes first, and tests that share something expensive into one worker.
 
     Tests with an executor of their own start real processes and wait for them.
     """
@@ -130,8 +132,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 
 
 def _place(item: pytest.Function) -> int:
-    room = item.path.parent.name
-    return LONGEST_FIRST.index(room) if room in LONGEST_FIRST else len(LONGEST_FIRST)
+    folder = item.path.parent.name
+    return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
 
 
 def _group(item: pytest.Function) -> str | None:

@@ -20,7 +20,7 @@ FLAGS = (
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A browser for the tests of one file: Playwright's loop runs in it, so tests of other rooms must not meet it."""
+    """A browser for the tests of one file: Playwright's loop runs in it, so tests of other folders must not meet it."""
     if CHROMIUM is None:
         pytest.skip("no browser: neither chromium-headless-shell nor chromium is installed")
     from playwright.sync_api import sync_playwright

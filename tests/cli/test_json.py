@@ -38,7 +38,7 @@ COMMANDS = {
     "doctor": [],
 }
 MEASURING = ("ab", "fleet", "profile")
-"""Their answers need measured runs: tests/road, tests/features/fleet and tests/features/profile read them."""
+"""Their answers need measured runs: tests/end_to_end, tests/features/fleet and tests/features/profile read them."""
 
 OF_SEVERAL = ("history",)
 """Its answer needs several sweeps: tests/features/history reads it."""

@@ -173,7 +173,7 @@ def test_durations_are_rounded_to_a_natural_unit(seconds, words):
 
 def test_commands_print_through_the_console_only():
     """Print with driver/console.py. Only the progress bar and the line after Ctrl-C do it themselves."""
-    files = [path for room in ("cli", "driver") for path in (SOURCES / room).rglob("*.py")]
+    files = [path for package in ("cli", "driver") for path in (SOURCES / package).rglob("*.py")]
     found = {
         (path.name, line.strip())
         for path in files

@@ -1,4 +1,4 @@
-"""One sweep of a user's own modules with many unusual settings: one for each test of the road that would need a sweep.
+"""One sweep of a user's own modules with many unusual settings: one for each end-to-end test that would need a sweep.
 
 Every setting is a file of the user's group `case`. The command quotes what a shell would run, and its addresses hold
 passwords.

@@ -129,7 +129,7 @@ def test_a_job_that_waits_too_long_is_left_out_with_the_reason_and_the_same_comm
     assert "[2/2]" in home.run("limits.queue_minutes=0.3")
 
 
-@pytest.mark.long  # road/ kills drivers on one machine; only here they leave jobs behind
+@pytest.mark.long  # end_to_end/ kills drivers on one machine; only here they leave jobs behind
 def test_a_new_head_waits_for_the_jobs_of_a_killed_one(any_home):
     home = any_home
     driver = home.start(*SLOW)
@@ -143,7 +143,7 @@ def test_a_new_head_waits_for_the_jobs_of_a_killed_one(any_home):
     assert {record.attempt for record in home.records().values()} == {1}
 
 
-@pytest.mark.long  # road/ kills drivers on one machine; only here they leave jobs to cancel
+@pytest.mark.long  # end_to_end/ kills drivers on one machine; only here they leave jobs to cancel
 def test_a_new_head_cancels_the_jobs_of_a_killed_one_if_told_to(any_home):
     home = any_home
     driver = home.start(*SLOW)
@@ -157,7 +157,7 @@ def test_a_new_head_cancels_the_jobs_of_a_killed_one_if_told_to(any_home):
     assert 2 in {record.attempt for record in home.records().values()}
 
 
-@pytest.mark.long  # road/ interrupts drivers on one machine; only here they have jobs to cancel
+@pytest.mark.long  # end_to_end/ interrupts drivers on one machine; only here they have jobs to cancel
 def test_an_interrupted_head_takes_its_jobs_with_it(any_home):
     home = any_home
     driver = home.start(*SLOW)

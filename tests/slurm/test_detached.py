@@ -71,7 +71,7 @@ def test_a_driver_at_its_time_limit_has_a_successor_and_nothing_is_lost_or_repea
     until(lambda: "ended, 2 of 2 runs settled" in told.read_text() if told.exists() else False, 60)
 
 
-@pytest.mark.long  # road/test_detached.py stops drivers on one machine; only here a driver is a job
+@pytest.mark.long  # end_to_end/test_detached.py stops drivers on one machine; only here a driver is a job
 @pytest.mark.parametrize("plain", [False, True], ids=["as printed", "scancel"])
 def test_a_driver_in_a_job_is_stopped_like_by_ctrl_c(home, plain):
     """The jobs of the sweep are cancelled, and the same command resumes."""
@@ -89,7 +89,7 @@ def test_a_driver_in_a_job_is_stopped_like_by_ctrl_c(home, plain):
     assert not home.folder.driver_file("order").exists()
 
 
-@pytest.mark.long  # road/test_detached.py resumes drivers; only here a job is requeued
+@pytest.mark.long  # end_to_end/test_detached.py resumes drivers; only here a job is requeued
 def test_a_requeued_driver_leaves_the_sweeps_jobs_running_and_resumes_with_them(home):
     (home.path / "slow.py").write_text(SLOW)
     command = ("run", "experiment=tiny", "site=box", "--profile", "quick", "model._target_=slow.Slow")

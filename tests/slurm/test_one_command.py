@@ -187,7 +187,7 @@ class Contained(SmallCNN):
 """
 
 
-@pytest.mark.long  # schedulers/test_slurm.py and road/test_snakemake_alone.py test one each; only here they meet
+@pytest.mark.long  # schedulers/test_slurm.py and end_to_end/test_snakemake_alone.py test one each; only here they meet
 def test_snakemake_alone_goes_through_slurm_too_in_the_sites_container_whatever_the_sweep_is_called(home):
     (home.path / "container").write_text(CONTAINER)
     (home.path / "container").chmod(0o755)

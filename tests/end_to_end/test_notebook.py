@@ -43,7 +43,7 @@ def html(outputs):
     return next(output.data["text/html"] for output in outputs if output.output_type == "execute_result")
 
 
-@pytest.mark.long  # the next test starts a kernel, notebook/ shows and plans, road/ measures
+@pytest.mark.long  # the next test starts a kernel, notebook/ shows and plans, end_to_end/ measures
 def test_a_sweep_is_planned_measured_shown_and_resumed_in_a_kernel(home, in_kernel):
     before = set(home.files())
     planned, left, measured, runs, again, exported, opened, heavy = in_kernel(

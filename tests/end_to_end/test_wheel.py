@@ -22,7 +22,7 @@ def test_the_wheel_carries_every_file_that_is_not_python(installed):
 
 
 def test_outside_the_checkout_the_command_runs_also_where_home_cannot_be_written(installed, finished):
-    """The finished sweep that most tests of the road look at is the wheel's."""
+    """The finished sweep that most end-to-end tests look at is the wheel's."""
     home, run = finished
     where = [sys.executable, "-c", "import accelsweep; print(accelsweep.__file__)"]
     environment = os.environ | {"PYTHONPATH": str(installed)}

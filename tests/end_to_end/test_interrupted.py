@@ -6,7 +6,7 @@ pytestmark = pytest.mark.real
 
 
 def test_ctrl_c_keeps_finished_runs_and_the_same_command_resumes(interrupted, finished):
-    """The finished sweep that most tests of the road look at was interrupted after its first run."""
+    """The finished sweep that most end-to-end tests look at was interrupted after its first run."""
     home, again = finished
     assert interrupted["code"] == 130, interrupted["output"]
     assert "Resume with" in interrupted["output"]
