@@ -1,4 +1,4 @@
-"""What tests of several folders share: builders from tests/fakes as fixtures, what is made once, who runs beside whom."""
+"""Fixtures shared between folders: builders from tests/fakes, what is made once, and which tests run beside which."""
 
 from __future__ import annotations
 

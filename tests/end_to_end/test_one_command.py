@@ -1,4 +1,4 @@
-"""One command goes the whole road, and the same command again does only what is missing."""
+"""One command does everything, and the same command again does only what is missing."""
 
 import re
 

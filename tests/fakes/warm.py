@@ -1,7 +1,7 @@
 """`python -m MODULE` by a process that has torch and Lightning loaded already, forked as a supervisor forks its ranks.
 
-A fresh interpreter imports them for six seconds of a core, before anything that a test looks at. The end-to-end tests and
-tests/executor/test_real_runs.py show that fresh interpreters do as well.
+A fresh interpreter needs six CPU seconds to import them, before anything that a test looks at. The end-to-end tests
+and tests/executor/test_real_runs.py show that fresh interpreters work as well.
 """
 
 from __future__ import annotations

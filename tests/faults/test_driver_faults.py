@@ -68,7 +68,7 @@ def test_a_second_head_is_refused_and_a_supervisor_that_outlived_its_head_is_wai
     inject("orphan supervisor waited for")
 
 
-@pytest.mark.long  # tests/driver/test_sweep_lock.py ends drivers and orphans; only here they are a whole road's
+@pytest.mark.long  # tests/driver/test_sweep_lock.py ends drivers and orphans; only here they are those of a whole sweep
 def test_cancel_old_ends_the_living_head_and_its_supervisor(home: Home, inject: Inject) -> None:
     home.module("mine", MINE)
     ledger = HeadLedger(home, *ONE_RUN)
