@@ -75,7 +75,7 @@ def test_a_setting_without_a_probe_pass_has_no_bottleneck():
     assert bottleneck_of(setting(Run(), Run())) is None
 
 
-def test_a_part_that_was_indistinguishable_is_absent_rather_than_zero():
+def test_a_part_that_was_not_separated_is_absent_rather_than_zero():
     run = Run(**dict.fromkeys(("forward", "backward"), 0.5))
     assert set(bottleneck_of(setting(run, whole(forward=1.0))).shares) == {"forward", "backward"}
 

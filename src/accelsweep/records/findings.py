@@ -153,7 +153,7 @@ class Certainty(StrEnum):
     """How far to trust a headline."""
 
     sure = "sure"
-    indistinguishable = "indistinguishable"
+    tied = "tied"
     not_yet = "not yet"
     disturbed = "disturbed"
 
