@@ -17,7 +17,8 @@ FORM = {
     "VersionedSetting": "setting against label axes rate ratio verdict reason blocks gate doubts",
     "FleetAnswer": "nodes spread tolerance hotter_by confidence correction sweep headline sick report",
     "FleetNode": (
-        "node sick faults verdict reason ratio chance celsius warmer warmer_chance blocks planned throttled drivers "
+        "node sick faults verdict reason ratio p_value celsius temperature_excess temperature_excess_p_value "
+        "blocks planned throttled drivers "
         "dates"
     ),
     "NodeSpread": "setting label between within",

@@ -109,8 +109,10 @@ class CpuKind(DeviceKind):
     def empty_cache(self, device: torch.device) -> None:
         """Do nothing: there is no cache."""
 
-    def cap_memory(self, device: torch.device, headroom: float, configured: int | None, host: FreeMemory) -> MemoryCap:
-        """Cap this process's data; `host` already takes `configured` into account.
+    def cap_memory(
+        self, device: torch.device, headroom: float, configured: int | None, host_memory: FreeMemory
+    ) -> MemoryCap:
+        """Cap this process's data; `host_memory` already takes `configured` into account.
 
         The peak is the growth of the resident set. Raises Unsupported if a process's memory cannot be capped.
         """
@@ -121,9 +123,9 @@ class CpuKind(DeviceKind):
             raise Unsupported("task=largest_batch on a CPU bounds the memory of a process, which needs Linux")
         torch.ones(2**20).sum()  # starts torch's threads, so that their stacks do not count towards a batch's memory
         return_freed_blocks()
-        before, cap = reset_peak_rss(), host.without_headroom(headroom)
+        before, cap = reset_peak_rss(), host_memory.without_headroom(headroom)
         limit_data_growth(cap)
-        return MemoryCap(cap, host.limit, lambda: max(0, process_bytes("VmHWM") - before))
+        return MemoryCap(cap, host_memory.limit, lambda: max(0, process_bytes("VmHWM") - before))
 
 
 KIND = CpuKind()

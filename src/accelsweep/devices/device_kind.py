@@ -315,12 +315,14 @@ class DeviceKind:
         del device
         self.module.empty_cache()
 
-    def cap_memory(self, device: torch.device, headroom: float, configured: int | None, host: FreeMemory) -> MemoryCap:
+    def cap_memory(
+        self, device: torch.device, headroom: float, configured: int | None, host_memory: FreeMemory
+    ) -> MemoryCap:
         """Cap this process's memory at what is currently free, minus the share `headroom`.
 
-        `configured` is `measure.rank_memory_bytes`; `host` is the amount of host memory that a rank may use.
+        `configured` is `measure.rank_memory_bytes`; `host_memory` is the amount of host memory that a rank may use.
         """
-        del host
+        del host_memory
         free, total = self.module.mem_get_info(device)
         available = FreeMemory(free + self.module.memory_reserved(device), "device memory").capped(configured)
         cap = available.without_headroom(headroom)

@@ -87,9 +87,11 @@ class MpsKind(DeviceKind):
         reasons = {"allocated": "the MPS allocator keeps no peak", "device": "this process only"}
         return DeviceMemory(None, driver, driver, reasons)
 
-    def cap_memory(self, device: torch.device, headroom: float, configured: int | None, host: FreeMemory) -> MemoryCap:
+    def cap_memory(
+        self, device: torch.device, headroom: float, configured: int | None, host_memory: FreeMemory
+    ) -> MemoryCap:
         """Cap the allocator within the recommended working set. Untested on hardware (docs/devices.md)."""
-        del device, host
+        del device, host_memory
         total = int(self.module.recommended_max_memory())
         available = FreeMemory(total, "device memory").capped(configured)
         cap = available.without_headroom(headroom)

@@ -79,7 +79,7 @@ def test_a_node_that_is_two_per_cent_slower_is_named_with_its_interval(measured)
     assert (slow.verdict, slow.faults) == (NodeVerdict.slower, ("slower",))
     assert slow.ratio.value == pytest.approx(0.98, abs=0.001)
     assert slow.ratio.low <= 0.98 <= slow.ratio.high
-    assert slow.chance < 0.05
+    assert slow.p_value < 0.05
     assert {node.verdict for node in findings.section(FleetFinding).nodes[1:]} == {NodeVerdict.sound}
     recommendation = findings.recommendation
     assert re.match(r"n5 is (1\.9|2\.0)\d* % slower than the other nodes \[-2\.", recommendation.headline)
@@ -122,7 +122,7 @@ def test_temperatures_without_any_spread_name_no_hot_node(measured) -> None:
     findings = measured(EIGHT, fields=degrees)
     hot = node(findings, "n3")
     assert (hot.celsius, hot.faults, hot.sick) == (71.0, (), False)
-    assert hot.warmer.reason == "all 3 values are identical, so their spread is unknown"
+    assert hot.temperature_excess.reason == "all 3 values are identical, so their spread is unknown"
 
 
 def test_a_hot_node_is_named(simulated: ModuleType) -> None:
@@ -139,7 +139,7 @@ def test_a_hot_node_is_named(simulated: ModuleType) -> None:
     ]
     findings = analyse(rows, manifest)
     assert [node.node for node in findings.section(FleetFinding).nodes if "hotter" in node.faults] == ["n3"]
-    assert node(findings, "n3").warmer.low > 5.0
+    assert node(findings, "n3").temperature_excess.low > 5.0
     assert "More than 5 degrees hotter than the others: n3." in findings.recommendation.detail
 
 
@@ -202,7 +202,7 @@ def test_p_values_are_corrected_for_the_number_of_nodes(simulated: ModuleType) -
             for number, name in enumerate(str(block.resources.node) for block in manifest.blocks)
             for size in SIZES
         ]
-        p_values[others] = node(analyse(rows, manifest), "n0").chance
+        p_values[others] = node(analyse(rows, manifest), "n0").p_value
     alone = deviations_from_others([[-0.034, -0.03, -0.026]] + [[-0.004, 0.0, 0.004]] * 30)[0]
     assert p_values[30] == pytest.approx(31 * alone.p_value_below(-math.log1p(0.015), 0.95), rel=0.01)
 
@@ -317,8 +317,8 @@ def test_the_table_has_temperatures_with_intervals_and_each_fault_once() -> None
 
     hot = FleetNode(
         node="n1", sick=True, faults=("slower", "throttled", "hotter"), blocks=3, planned=3, verdict=NodeVerdict.slower,
-        reason="r", chance=0.012, celsius=71.4,
-        warmer=estimate(11.0, "K"), throttled=2, drivers=("590", "600"), dates=("2026-01-05",),
+        reason="r", p_value=0.012, celsius=71.4,
+        temperature_excess=estimate(11.0, "K"), throttled=2, drivers=("590", "600"), dates=("2026-01-05",),
     )  # fmt: skip
     bare = FleetNode(node="n2", blocks=0, planned=3, verdict=NodeVerdict.not_measured, reason="no run of it has a rate")
     spread = NodeSpread(setting=None, label="all", between=estimate(2.0, "1"), within=estimate(3.0, "1"))
@@ -334,7 +334,7 @@ def test_the_table_has_temperatures_with_intervals_and_each_fault_once() -> None
         "sick, though not slower"
     )
     data = fleet_table(fleet).data[0]
-    assert (data["sick"], data["faults"], data["warmer.low"]) == (True, "slower, throttled, hotter", 10.0)
+    assert (data["sick"], data["faults"], data["temperature_excess.low"]) == (True, "slower, throttled, hotter", 10.0)
     assert [entry.text for entry in spread_table(fleet).rows[0]] == ["all", "200 % [100, 300]", "300 % [200, 400]"]
 
 

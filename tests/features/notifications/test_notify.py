@@ -89,7 +89,8 @@ def lines(file: Path) -> list[str]:
 
 def test_a_command_gets_the_message_on_its_input_and_in_its_environment(tmp_path: Path) -> None:
     file = tmp_path / "notifications.txt"
-    command = f'command: cd {tmp_path}; cat > {file}; echo "$ACCELSWEEP_NOTICE_ABOUT|$ACCELSWEEP_NOTICE" >> {file}'
+    variables = "$ACCELSWEEP_NOTIFICATION_EVENT|$ACCELSWEEP_NOTIFICATION"
+    command = f'command: cd {tmp_path}; cat > {file}; echo "{variables}" >> {file}'
     assert Target(command).send(MESSAGE) is None
     line = f"{MESSAGE.title}: {MESSAGE.text}"
     assert lines(file) == [line, f"end|{line}"]

@@ -161,7 +161,7 @@ def _compare(nodes: Mapping[str, NodeData], fleet: Fleet, confidence: float) -> 
     level, compared = 1.0 - confidence, []
     for node, data in nodes.items():
         ratio = exponential_estimate(rates[node].interval(rate_family), "1", rate_family) if node in rates else None
-        warmer = (
+        temperature_excess = (
             linear_estimate(temperatures[node].interval(temperature_family), "K", temperature_family)
             if node in temperatures
             else None
@@ -181,10 +181,10 @@ def _compare(nodes: Mapping[str, NodeData], fleet: Fleet, confidence: float) -> 
                 verdict=verdict,
                 reason=reason,
                 ratio=ratio,
-                chance=_rounded(slower_p.get(node)),
+                p_value=_rounded(slower_p.get(node)),
                 celsius=round_significant(mean(list(data.celsius.values()))) if data.celsius else None,
-                warmer=warmer,
-                warmer_chance=_rounded(hotter_p.get(node)),
+                temperature_excess=temperature_excess,
+                temperature_excess_p_value=_rounded(hotter_p.get(node)),
                 blocks=blocks,
                 planned=data.planned,
                 throttled=throttled,

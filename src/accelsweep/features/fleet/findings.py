@@ -40,10 +40,14 @@ class FleetNode(Frozen):
     verdict: NodeVerdict = Field(description="what the interval of the ratio supports, corrected")
     reason: str = Field(description="the reason for the verdict")
     ratio: Estimate | None = Field(None, description="its rate divided by the mean of the other nodes")
-    chance: float | None = Field(None, description="the corrected p-value for being slower than the tolerance allows")
+    p_value: float | None = Field(None, description="the corrected p-value for being slower than the tolerance allows")
     celsius: float | None = Field(None, description="the temperature under load")
-    warmer: Estimate | None = Field(None, description="its temperature above that of the other nodes, in kelvins")
-    warmer_chance: float | None = Field(None, description="the corrected p-value for being hotter by `hotter_by`")
+    temperature_excess: Estimate | None = Field(
+        None, description="its temperature above that of the other nodes, in kelvins"
+    )
+    temperature_excess_p_value: float | None = Field(
+        None, description="the corrected p-value for being hotter by `hotter_by`"
+    )
     blocks: int = Field(description="the number of blocks that it measured")
     planned: int = Field(description="the number of blocks that were planned for it")
     throttled: int = Field(0, description="the number of blocks in which its device was throttled")

@@ -56,10 +56,12 @@ def _row(node: FleetNode) -> tuple[Entry, ...]:
     return (
         Entry(node.node, ", ".join(node.dates)),
         Entry(percent_text(node.ratio), order=node.ratio.value if node.ratio else None),
-        Entry("-" if node.chance is None else f"{node.chance:.2g}", order=node.chance),
+        Entry("-" if node.p_value is None else f"{node.p_value:.2g}", order=node.p_value),
         Entry(verdict, node.reason, tone=tone),
         Entry("-" if node.celsius is None else f"{node.celsius:.0f} °C", order=node.celsius),
-        Entry(_kelvins(node.warmer), order=node.warmer.value if node.warmer else None),
+        Entry(
+            _kelvins(node.temperature_excess), order=node.temperature_excess.value if node.temperature_excess else None
+        ),
         Entry(f"{node.throttled} of {node.blocks}", order=node.throttled),
         Entry(", ".join(node.drivers) or "-"),
     )
@@ -76,20 +78,22 @@ def percent_text(ratio: Estimate | None) -> str:
     return f"{middle} % [{low}, {high}]"
 
 
-def _kelvins(warmer: Estimate | None) -> str:
-    if warmer is None:
+def _kelvins(excess: Estimate | None) -> str:
+    if excess is None:
         return "-"
-    if warmer.low is None or warmer.high is None:
-        return f"{warmer.value:+.1f} K"
-    middle, low, high = interval_digits(warmer.value, warmer.low, warmer.high)
+    if excess.low is None or excess.high is None:
+        return f"{excess.value:+.1f} K"
+    middle, low, high = interval_digits(excess.value, excess.low, excess.high)
     return f"{middle} K [{low}, {high}]"
 
 
 def _data(node: FleetNode) -> dict[str, Any]:
-    data: dict[str, Any] = node.model_dump(mode="json", exclude={"ratio", "warmer"})
+    data: dict[str, Any] = node.model_dump(mode="json", exclude={"ratio", "temperature_excess"})
     data |= {"hotter": "hotter" in node.faults, "held_back": "throttled" in node.faults}
     data |= {name: ", ".join(data[name]) for name in ("faults", "drivers", "dates")}
-    return data | _interval_columns("ratio", node.ratio) | _interval_columns("warmer", node.warmer)
+    return (
+        data | _interval_columns("ratio", node.ratio) | _interval_columns("temperature_excess", node.temperature_excess)
+    )
 
 
 def _interval_columns(name: str, estimate: Estimate | None) -> dict[str, float | None]:

@@ -38,7 +38,7 @@ _POLL_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Message:
-    """A notification: `event` is `end`, `failure` or `standstill`; `title` names the sweep."""
+    """A notification: `event` is `end`, `failure` or `stall`; `title` names the sweep."""
 
     event: str
     title: str
@@ -75,7 +75,7 @@ class Target:
         if self.command is None:
             return self._run_apprise({"title": message.title, "text": message.text})
         line = f"{message.title}: {message.text}"
-        variables = {"ACCELSWEEP_NOTICE": line, "ACCELSWEEP_NOTICE_ABOUT": message.event}
+        variables = {"ACCELSWEEP_NOTIFICATION": line, "ACCELSWEEP_NOTIFICATION_EVENT": message.event}
         return _run(("/bin/sh", "-c", self.command), f"{line}\n", variables)
 
     def _run_apprise(self, message: dict[str, str]) -> str | None:
@@ -153,7 +153,7 @@ class Notifier:
         elif self._clock() - self._progressed_at >= STALL_SECONDS and not self._stall_sent:
             self._stall_sent = True
             done = f"{progress.done} of {count_of(progress.total, 'run')} done"
-            self._send("standstill", f"no progress for {STALL_SECONDS / 60:.0f} minutes, {done}: {self._status()}")
+            self._send("stall", f"no progress for {STALL_SECONDS / 60:.0f} minutes, {done}: {self._status()}")
 
     def failed(self, error: BaseException) -> None:
         """Send the notification about an error or interruption."""
