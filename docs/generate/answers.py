@@ -1,4 +1,4 @@
-"""The page of JSON answers: the keys of each, from the models that make them."""
+"""Generates the page about JSON output: the keys that each command prints, from the models that define them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from accelsweep.records.estimates import Estimate
 from accelsweep.results import Doubt
 from accelsweep.schedulers.protocol import Job, Resources
 
-HEAD = """# JSON answers
+HEAD = """# JSON output
 
-For scripts and dashboards these commands take `--json`: COMMANDS.
+For scripts and dashboards, these commands take `--json`: COMMANDS.
 
-* Standard output holds one JSON object and nothing else. It is written whole or, after Ctrl-C, not at all.
-* Messages go to standard error. An error is one line there, with nothing on standard output.
+* Standard output contains one JSON object and nothing else. It is written completely or, after Ctrl-C, not at all.
+* Messages are written to standard error. An error is a single line there, and standard output is then empty.
 * [Exit codes](errors.md#exit-codes) are the same as without `--json`.
-* Each object begins with `accelsweep` (its kind), `format` and `version`. Within a format keys are only added.
-* Names are those of records and of `findings.json`. Times are UTC in ISO 8601. What is not known is `null`.
+* Each object begins with `accelsweep` (its kind), `format` and `version`. Within a format, keys are only added.
+* Keys have the same names as in records and in `findings.json`. Times are UTC in ISO 8601. Unknown values are `null`.
 
 ```sh
 accelsweep status --json | jq -r '.sweeps[] | [.sweep, .remaining, .report] | @tsv'
@@ -34,12 +34,12 @@ accelsweep runs quickstart --json | jq '[.runs[] | select(.doubts == []).rate | 
 
 """
 ELSEWHERE = {
-    Doubt: "A reason to distrust a number. `code` is stable, and `remedy` says what to do.",
-    Job: "A job of the sweep in a cluster's queue. `reason` is why it waits; `nodes` is empty until it runs.",
-    Estimate: "A value with its interval. Without one, `low` and `high` are null, and `reason` says why.",
-    Resources: "What a block needs of a machine or a cluster.",
+    Doubt: "A reason to distrust a number. `code` is stable, and `remedy` suggests what to do.",
+    Job: "One of the sweep's jobs in a cluster's queue. `reason` is why it waits; `nodes` is empty until it runs.",
+    Estimate: "A value with its interval. Without one, `low` and `high` are null, and `reason` explains why.",
+    Resources: "The resources that a block needs on a machine or a cluster.",
 }
-"""Descriptions of parts whose docstrings are for readers of the code."""
+"""Descriptions of parts whose own docstrings are written for readers of the code."""
 
 _KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "anything", type(None): "null"}
 
@@ -74,7 +74,7 @@ def _fields(part: type) -> Iterator[tuple[str, Any, str]]:
 
 
 def _kind(kind: Any) -> str:
-    """Return the kind of a value in words, with links to parts."""
+    """Return the type of a value in words, with links to parts."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         return " or ".join(map(_kind, inner))
@@ -96,7 +96,7 @@ def _is_part(kind: Any) -> TypeGuard[type]:
 
 
 def _parts(whole: type) -> Iterator[type]:
-    """Yield the models and dataclasses that `whole` is made of, at any depth."""
+    """Yield the models and dataclasses that `whole` contains, at any depth."""
     for _, kind, _ in _fields(whole):
         for part in _parts_in(kind):
             yield part

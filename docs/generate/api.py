@@ -1,4 +1,4 @@
-"""One page for each folder of the package, which mkdocstrings fills from the docstrings."""
+"""Generates one API page per folder of the package; mkdocstrings fills it from the docstrings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sources import trees
 
 
 def pages() -> dict[str, str]:
-    """Return the pages in Markdown by their file names, in the order of the folders."""
+    """Return the pages in Markdown, keyed by file name and ordered by folder."""
     folders: dict[Path, list[Path]] = defaultdict(list)
     for path in trees():
         folders[path.parent].append(path)

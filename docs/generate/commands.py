@@ -1,4 +1,4 @@
-"""The page of commands: what `accelsweep COMMAND --help` says, read from the command line itself."""
+"""Generates the page about commands: the output of `accelsweep COMMAND --help`, read from the command line itself."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from accelsweep.cli.typer_app import app
 
 HEAD = """# Commands
 
-`accelsweep COMMAND --help` shows the same. `accelsweep --install-completion` completes commands, options, sweeps and
-experiments in your shell. [Exit codes](errors.md#exit-codes) are the same for all commands. `--json` is described in
-[JSON answers](json.md).
+`accelsweep COMMAND --help` shows the same information. `accelsweep --install-completion` enables completion of
+commands, options, sweeps and experiments in your shell. [Exit codes](errors.md#exit-codes) are the same for all
+commands. `--json` is described in [JSON output](json.md).
 
 """
 

@@ -1,4 +1,4 @@
-"""The page of config keys: defaults and comments from `conf/`, allowed values from the models that check them."""
+"""Generates the page about config keys: defaults and comments from `conf/`, allowed values from the models."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ CHECKED: tuple[tuple[str, type[BaseModel]], ...] = (
     *((keys.group, registry.load(keys.model)) for feature in registry.features() for keys in feature.config_keys),
     *((f"site.{scheduler.name}", registry.load(scheduler.options)) for scheduler in registry.schedulers()),
 )
-"""Where a model's keys stand, and the model that checks them."""
+"""The config path under which a model's keys are found, and the model that validates them."""
 
 HEAD = """# Config keys
 
-Every key of every file in `conf/`, with its default. `accelsweep run ... --cfg job` prints the config of a sweep.
-[Sweeping](../config.md) explains how files and command line come together.
+Every key in every file in `conf/`, with its default. `accelsweep run ... --cfg job` prints the config of a sweep.
+[Sweeping](../config.md) explains how files and the command line are combined.
 
 """
 WHOLE = ("experiment", "rung", "dlbench", "workload", "small_set")
-"""Groups whose files are overlays: they are listed, because their keys are those of other groups."""
+"""Groups whose files are overlays: only the files are listed, because their keys belong to other groups."""
 
 _KEY = re.compile(r"^(?P<indent> *)(?P<key>\w[\w. -]*):(?P<value>[^#]*?)(?:\s+#\s*(?P<comment>.*))?$")
 
 
 class Key(NamedTuple):
-    """One key of a file: its dotted name, its default as written, and the comment beside or above it."""
+    """One key in a file: its dotted name, its default as written, and the comment next to it or above it."""
 
     name: str
     default: str
@@ -61,9 +61,9 @@ class Key(NamedTuple):
 
 def page() -> str:
     """Return the page, in Markdown."""
-    parts = [HEAD, "## Top level\n\nThe file is `conf/base.yaml`.\n\n", _table(CONF / "base.yaml", "")]
+    parts = [HEAD, "## Top level\n\nThese keys are in `conf/base.yaml`.\n\n", _table(CONF / "base.yaml", "")]
     further = [[code(name), plain(_allowed()[name]), plain(said)] for name, said in FURTHER.items()]
-    parts.append("\n## In no shipped file\n\n" + table(["key", "allowed", "meaning"], further))
+    parts.append("\n## Not in any shipped file\n\n" + table(["key", "allowed", "meaning"], further))
     for folder in sorted(path for path in CONF.iterdir() if path.is_dir()):
         parts.append(f"\n## {folder.name}\n")
         if folder.name in WHOLE:
@@ -85,7 +85,7 @@ def _escaped(text: str) -> str:
 
 
 def _head(file: Path) -> str:
-    """Return the comment that a file begins with."""
+    """Return the comment at the beginning of a file."""
     lines = []
     for line in file.read_text().splitlines():
         if not line.startswith("#"):
@@ -111,7 +111,7 @@ def _table(file: Path, where: str) -> str:
 
 @cache
 def _said_beside(folder: Path) -> dict[str, str]:
-    """Return the comments that hold in all files of a group: those of `default`, and those that several files share."""
+    """Return the comments that apply to all files in a group: those in `default`, and those in several files."""
     found: dict[str, list[str]] = defaultdict(list)
     for file in _files(folder) if folder != CONF else ():
         for key in keys_of(file):
@@ -123,14 +123,14 @@ def _said_beside(folder: Path) -> dict[str, str]:
 
 
 def known() -> set[str]:
-    """Return the keys that accelsweep checks itself and that a user may set."""
+    """Return the keys that accelsweep validates itself and that a user may set."""
     groups = {where for where, _ in CHECKED}
     nodes = {"model", "data", "optimizer", "trainer"}
     return {name for name in _allowed() if name not in (*groups, *nodes, *OURS)}
 
 
 def keys_of(file: Path) -> list[Key]:
-    """Return a file's keys with their comments; raise ValueError where this reader and YAML's do not agree."""
+    """Return a file's keys with their comments. Raises ValueError if this reader and the YAML parser disagree."""
     found = list(_read(file.read_text().splitlines()))
     expected = set(_names(yaml.safe_load(file.read_text()) or {}))
     if {key.name for key in found} != expected:
@@ -165,7 +165,7 @@ def _read(lines: list[str]) -> Iterator[Key]:
 
 
 def _inline(default: str) -> Iterator[tuple[str, Any]]:
-    """Yield the keys of a mapping that is written on one line."""
+    """Yield the keys of a mapping written on a single line."""
     if default.startswith("{"):
         value = yaml.safe_load(default)
         yield from ((name, item) for name in _names(value) for item in [_at(value, name)])
@@ -179,7 +179,7 @@ def _at(value: Any, name: str) -> Any:
 
 @cache
 def _allowed() -> dict[str, str]:
-    """Return what a key may be, by its dotted name, for the keys that accelsweep checks itself."""
+    """Return the allowed values by dotted key, for the keys that accelsweep validates itself."""
     found: dict[str, str] = {}
     for where, model in CHECKED:
         schema = model.model_json_schema()

@@ -1,4 +1,4 @@
-"""The page of doubts: each code with its message and its remedy, as they stand where the doubt is raised."""
+"""Generates the page about doubts: each code with its message and remedy, taken from the place that raises it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tables import code, plain, table
 
 HEAD = """# Doubts
 
-A doubt is a reason to distrust a number that accelsweep found itself. It stands beside the number in tables, in the
-report, in MLflow (tag `doubts`) and in `record.json`. [The method](../method.md) says how often one may fire for
-nothing.
+A doubt is a reason to distrust a number, found by accelsweep itself. It is shown next to the number in tables, in the
+report, in MLflow (tag `doubts`) and in `record.json`. [The method](../method.md) states how often a doubt may be a
+false alarm.
 
-In a message, `{name}` and `...` stand for what a run puts there.
+In a message, `{name}` and `...` are placeholders for values that a run fills in.
 
 """
 
 
 class Raised(NamedTuple):
-    """One place where a doubt is raised."""
+    """A place in the source that raises a doubt."""
 
     code: str
     message: str
@@ -36,7 +36,7 @@ def page() -> str:
 
 
 def raised() -> Iterator[Raised]:
-    """Yield every doubt that the package raises under a code that stands in the source."""
+    """Yield every doubt in the package whose code is a literal in the source."""
     for path, tree in trees().items():
         relays = {found.name: found for found in functions(tree) if {"code", "message", "remedy"} <= _arguments(found)}
         for call, names in calls(tree):

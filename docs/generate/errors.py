@@ -1,4 +1,4 @@
-"""The page of errors: every message that accelsweep may end with, as it stands where it is raised."""
+"""Generates the page about errors: every message with which accelsweep may exit, from the place that raises it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ HEAD = """# Errors, outcomes and exit codes
 """
 MESSAGES = """## Messages
 
-A message says what is wrong, where, and which key mends it. In a message, `{name}` and `...` stand for what is
-filled in. The kinds:
+A message says what is wrong, where, and which key fixes it. In a message, `{name}` and `...` are placeholders for
+values that are filled in. These are the kinds:
 
 """
 
@@ -37,7 +37,7 @@ def page() -> str:
 
 
 def _documented(module: str) -> dict[str, tuple[ast.Assign, str]]:
-    """Return every assignment in a module, or in its classes, that a string follows as its description."""
+    """Return every assignment in a module or its classes that is followed by a string, its description."""
     found = {}
     tree = ast.parse((PACKAGE / module).read_text())
     for body in (tree.body, *(node.body for node in tree.body if isinstance(node, ast.ClassDef))):
@@ -56,11 +56,11 @@ def _exit_codes() -> str:
 def _outcomes() -> str:
     said = _documented("results.py")
     rows = [[code(one), cell(said[one][1]), "yes" if one.settled else "no"] for one in Outcome]
-    return table(["outcome", "meaning", "an answer: not tried again"], rows)
+    return table(["outcome", "meaning", "final: not retried"], rows)
 
 
 def _kinds() -> dict[str, tuple[str, int | None]]:
-    """Return our kinds of errors and their subclasses, wherever they are defined: name -> meaning, exit code."""
+    """Return our error classes and their subclasses, wherever they are defined: name -> meaning, exit code."""
     kinds: dict[str, tuple[str, int | None]] = {
         each.__name__: ((each.__doc__ or "").strip(), getattr(each, "exit_code", None))
         for each in (AccelsweepError, Unsupported)

@@ -1,4 +1,4 @@
-"""MkDocs calls these while it builds: what the code knows is written from the code, so that no page is kept by hand."""
+"""Hooks that MkDocs calls during a build: reference pages are generated from the code, not maintained by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sources import ROOT
 
 REFERENCE = {
     "Commands": ("reference/commands.md", commands.page),
-    "JSON answers": ("reference/json.md", answers.page),
+    "JSON output": ("reference/json.md", answers.page),
     "Config keys": ("reference/config.md", config_keys.page),
     "Metrics": ("reference/metrics.md", metrics.page),
     "Doubts": ("reference/doubts.md", doubts.page),
@@ -26,7 +26,7 @@ REFERENCE = {
 
 
 def on_config(settings: MkDocsConfig) -> MkDocsConfig:
-    """Add the generated pages to the navigation, under the headings that `mkdocs.yml` leaves empty for them."""
+    """Add the generated pages to the navigation, under the headings left empty for them in `mkdocs.yml`."""
     decisions = sorted(path.name for path in (ROOT / "docs" / "design").glob("0*.md"))
     filled = {
         "Reference": [{title: path} for title, (path, _) in REFERENCE.items()],
@@ -39,7 +39,7 @@ def on_config(settings: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the generated pages, the pages of the repository's root, and the examples' reports."""
+    """Add the generated pages, the pages from the repository's root, and the reports of the examples."""
     texts = {path: page() for path, page in REFERENCE.values()}
     texts |= {f"api/{name}": text for name, text in api.pages().items()}
     texts |= {page: for_the_site((ROOT / name).read_text()) for name, page in SHOWN.items()}
@@ -51,7 +51,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     run = notebook.executed()
     for path in list(files.src_paths):
         if path == notebook.SOURCE.name:
-            files.remove(files.src_paths[path])  # the one with outputs takes its place
+            files.remove(files.src_paths[path])  # replaced by the version with outputs
     files.append(File.generated(config, notebook.SOURCE.name, content=notebook.written(run)))
     files.append(File.generated(config, "example.md", content=notebook.page(run)))
     for name in PLAIN:

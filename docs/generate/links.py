@@ -1,4 +1,4 @@
-"""Pages that stand outside `docs/` in the repository: their links are made to point at pages of the site."""
+"""Rewrites the links in pages outside `docs/` so that they point to pages of the site."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ SHOWN = {
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "reporting.md",
 }
-"""Files at the root of the repository, and the pages of the site that show them."""
+"""Files in the root of the repository, mapped to the pages of the site that show them."""
 
 EXAMPLES = {
     f"reports/examples/{name}/reports/{name}/report.md": f"examples/{name}.html" for name in ("quickstart", "ladder")
 }
-"""The reports that the site shows as they are, each one self-contained page."""
+"""The reports that the site includes unchanged; each is a self-contained page."""
 
 METHOD = "../../../../../docs/method.md"
-"""The way from an example's report to the page about the method, in the repository."""
+"""The relative path, in the repository, from an example's report to the page about the method."""
 
 PLAIN = ("LICENSE", "CITATION.cff")
-"""Files that the site offers as they are."""
+"""Files that the site serves unchanged."""
 
 
 def for_the_site(text: str) -> str:
-    """Return a page of the repository's root with links for the site's root."""
+    """Return a page from the repository's root with its links adapted to the site's root."""
 
     def moved(match: re.Match[str]) -> str:
         target = match[2]

@@ -1,46 +1,46 @@
-"""The meanings of config keys that no comment in `conf/` gives: keys in no shipped file, and names in many."""
+"""Meanings of config keys without a comment in `conf/`: keys in no shipped file, and names that many files share."""
 
 from __future__ import annotations
 
 import re
 
 FURTHER = {
-    "prices.carbon": "grams of CO2 that a kilowatt-hour costs: a number, or {grams_per_kwh, date, source}",
-    "report.claims": "figures that others state, put to the test (docs/claims.md)",
+    "prices.carbon": "grams of CO2 emitted per kilowatt-hour: a number, or {grams_per_kwh, date, source}",
+    "report.claims": "published figures to be tested (docs/claims.md)",
     "report.ladder": "the axis whose values are rungs",
     "site.grid_engine.interface": "the network interface between nodes",
-    "site.kinds": "several kinds of node, in place of nodes and inventory (docs/slurm.md)",
+    "site.kinds": "several kinds of node, instead of nodes and inventory (docs/slurm.md)",
 }
-"""Keys that a user may add, and no shipped file has."""
+"""Keys that a user may add, but that no shipped file contains."""
 
 OURS = ("added_repeats", "auto_repeats", "until_decided", "decided_at")
-"""Fields of a plan that its maker fills in. They are no keys of a config."""
+"""Fields that planning itself fills in. They are not config keys."""
 
 WORDS = {"accelerator": "auto, or KIND:MODEL", "batch_size": "auto", "repeats": "auto"}
-"""Values that stand for others until the plan is made, so that the models of a plan do not know them."""
+"""Values that planning replaces by concrete ones, so the models of a plan do not accept them."""
 
 _NAMED = {
-    r"_target_": "the class, or the callable",
-    r"_partial_": "true: the rest of its arguments comes from the run",
-    r"prices\.(devices|purchase|electricity)": "prices of this kind",
-    r"prices\.(devices|purchase)\.[^.]+": "a device's model, a board's key, or an accelerator",
-    r"usd_per_hour": "USD for an hour of the device",
-    r"usd_per_kwh": "USD for a kilowatt-hour",
-    r"usd": "USD for the device",
-    r"lifetime_years": "years over which its price is spread",
-    r"utilisation": "the share of all hours in which it works",
-    r"watts": "drawn while it works",
-    r"date": "of the price",
-    r"source": "of the price",
-    r"auto_wrap_policy": "the rule by which parts of the model are gathered one by one",
-    r"min_num_params": "the parameters from which on a part is gathered by itself",
-    r"block": "how runs are cut into blocks",
-    r"limits": "bounds on runs, blocks and jobs",
-    r"analysis": "the rules of verdicts",
+    r"_target_": "the class or callable to instantiate",
+    r"_partial_": "true: the run supplies the remaining arguments",
+    r"prices\.(devices|purchase|electricity)": "the prices of this kind",
+    r"prices\.(devices|purchase)\.[^.]+": "the price of a device, named by its model, board key or accelerator",
+    r"usd_per_hour": "USD per hour of using the device",
+    r"usd_per_kwh": "USD per kilowatt-hour",
+    r"usd": "the purchase price of the device in USD",
+    r"lifetime_years": "years over which the purchase price is spread",
+    r"utilisation": "the share of all hours in which the device is in use",
+    r"watts": "power drawn while the device is in use, in watts",
+    r"date": "the date of the price",
+    r"source": "the source of the price",
+    r"auto_wrap_policy": "the policy that determines which parts of the model FSDP wraps and gathers separately",
+    r"min_num_params": "the number of parameters from which a part is wrapped separately",
+    r"block": "how runs are grouped into blocks",
+    r"limits": "limits on runs, blocks and jobs",
+    r"analysis": "the rules for verdicts",
 }
 
 
 def of_name(name: str) -> str:
-    """Return the meaning of a dotted key that has the same one wherever it stands; an empty text for others."""
+    """Return the meaning of a dotted key whose name means the same everywhere, or an empty string."""
     last = name.rpartition(".")[2]
     return next((said for rule, said in _NAMED.items() if re.fullmatch(rule, name) or rule == last), "")

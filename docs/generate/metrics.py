@@ -1,4 +1,4 @@
-"""The page of metrics, from `accelsweep.metrics`."""
+"""Generates the page about metrics, from `accelsweep.metrics`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from accelsweep.tasks import rates_by_task
 
 HEAD = """# Metrics
 
-`record.json` holds these metrics, each with its unit and, where it helps, its scope and provenance. A metric without a
-value has a reason. MLflow has the same names. Values that your module logs are there as `logged.NAME`.
-[The method](../method.md) says how each is measured.
+`record.json` contains these metrics, each with its unit and, if useful, its scope and provenance. A metric without a
+value has a reason. MLflow uses the same names. Values that your module logs are recorded as `logged.NAME`.
+[The method](../method.md) explains how each is measured.
 
 """
 
-RATES = """Settings are compared by the first rate of their work, unless `analysis.rate` names another. The work is
-the task. Only `task=inference` with `measure.scenario=server` is called `serving`."""
+RATES = """Settings are compared by the first rate listed for their work, unless `analysis.rate` selects a different
+one. The work is the task, except that `task=inference` with `measure.scenario=server` is called `serving`."""
 
 
 def page() -> str:

@@ -1,4 +1,4 @@
-"""The example notebook: run by a real kernel while the site is built, and shown with the outputs that came out."""
+"""The example notebook, run by a real kernel while the site is built, and shown with the resulting outputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nbclient import NotebookClient
 from sources import ROOT
 
 SOURCE = ROOT / "docs" / "example.ipynb"
-"""The notebook as it is kept: without outputs."""
+"""The notebook as stored in the repository: without outputs."""
 
 PATIENCE_SECONDS = 300
 
@@ -30,16 +30,16 @@ def executed(source: Path = SOURCE, folder: Path = ROOT, environment: Mapping[st
     client = NotebookClient(notebook, timeout=PATIENCE_SECONDS, kernel_name="python3", resources=resources)
     with tempfile.TemporaryDirectory() as sockets:
         manager = client.create_kernel_manager()
-        manager.transport = "ipc"  # files that only we can open, and no ports of the machine
+        manager.transport = "ipc"  # sockets in files that only we can open, instead of network ports
         manager.connection_file = str(Path(sockets) / "kernel.json")
         client.execute(env=dict(environment))
     for cell in notebook.cells:
-        cell.metadata.pop("execution", None)  # when it ran: a build gives the same page on another day
+        cell.metadata.pop("execution", None)  # execution times: the page must not depend on when it was built
     return notebook
 
 
 def written(notebook: Any) -> str:
-    """Return a notebook's file."""
+    """Return the contents of the notebook's file."""
     text: str = nbformat.writes(notebook)  # type: ignore[no-untyped-call]
     return f"{text}\n"
 
@@ -57,7 +57,7 @@ def _markdown(cell: Any) -> str:
 
 
 def _output(output: Any) -> str:
-    """Return an output as a browser shows it best: a picture, HTML of our own, or text."""
+    """Return an output in the richest form available: an image, our own HTML, or text."""
     if output.output_type == "stream":
         return _text(output.text)
     for kind in ("image/svg+xml", "text/html"):
@@ -71,9 +71,9 @@ def _text(text: str) -> str:
 
 
 def _unbroken(html: str) -> str:
-    """Return HTML without empty lines and indents, which Markdown would take for ends of it and for code.
+    """Return HTML without blank lines and indentation, which Markdown would read as the end of the HTML and as code.
 
-    Tables of pandas look like all others of the site.
+    The styles of pandas tables are removed, so they look like all other tables on the site.
     """
     own = re.sub(r"<style scoped>.*?</style>|(?<=<table)[^>]*dataframe[^>]*", "", html, flags=re.DOTALL)
     return re.sub(r"\n\s*", "\n", own.strip())

@@ -1,4 +1,4 @@
-"""The package's sources as syntax trees, and the words of a message whose values are known only when it is raised."""
+"""The package's sources as syntax trees, and the texts of messages whose values are known only at run time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "accelsweep"
 LEFT_OUT = "..."
-"""Stands for a value that has no short name."""
+"""Placeholder for a value without a short name."""
 
 
 @cache
 def trees() -> Mapping[Path, ast.Module]:
-    """Return every module of the package, by its path below `src/accelsweep`, in order."""
+    """Return every module in the package, keyed by its path relative to `src/accelsweep`, in sorted order."""
     return {path.relative_to(PACKAGE): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
@@ -28,9 +28,9 @@ def functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
 
 
 def calls(tree: ast.AST) -> Iterator[tuple[ast.Call, dict[str, ast.expr]]]:
-    """Yield every call below `tree` with the values that the plain names around it have there.
+    """Yield every call below `tree`, with the values that simple names have at that point.
 
-    A name's value is the one that the innermost function (or the module) assigned to it last before the call.
+    The value of a name is the last one assigned before the call in the innermost function (or the module).
     """
     for scope in (tree, *functions(tree)):
         inside = list(_own(scope))
@@ -41,7 +41,7 @@ def calls(tree: ast.AST) -> Iterator[tuple[ast.Call, dict[str, ast.expr]]]:
 
 
 def _own(scope: ast.AST) -> Iterator[ast.AST]:
-    """Yield what stands in `scope`, without the bodies of the functions in it."""
+    """Yield the nodes in `scope`, except those in nested functions."""
     for node in ast.iter_child_nodes(scope):
         if not isinstance(node, ast.FunctionDef):
             yield node
@@ -49,7 +49,7 @@ def _own(scope: ast.AST) -> Iterator[ast.AST]:
 
 
 def assigned(nodes: Iterable[ast.AST], before: float = math.inf) -> dict[str, ast.expr]:
-    """Return the last value that is assigned to each plain name in `nodes`, up to the line `before`."""
+    """Return the last value assigned to each simple name in `nodes`, up to the line `before`."""
     found: dict[str, ast.expr] = {}
     for node in nodes:
         if not isinstance(node, ast.Assign) or node.lineno > before:
@@ -64,14 +64,14 @@ def assigned(nodes: Iterable[ast.AST], before: float = math.inf) -> dict[str, as
 
 
 def called(node: ast.Call) -> str:
-    """Return the last part of the name that is called, or nothing."""
+    """Return the last part of the called name, or an empty string."""
     return getattr(node.func, "id", getattr(node.func, "attr", ""))
 
 
 def words(value: ast.expr | None, names: Mapping[str, ast.expr]) -> str:
-    """Return the text that `value` gives, with `{name}` in the place of what only a run knows.
+    """Return the text that `value` evaluates to, with `{name}` in place of parts known only at run time.
 
-    `names` are the local names that stand for texts.
+    `names` maps local names to the expressions assigned to them.
     """
     if isinstance(value, ast.Constant):
         return str(value.value)
