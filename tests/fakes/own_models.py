@@ -144,19 +144,19 @@ CASES = (
     Case(
         "a data module without that argument, but with an attribute or hyperparameter `batch_size`",
         "class OwnData(Data):\n    def __init__(self):\n        super().__init__(batch_size=3)\n",
-        note="it is set, as Lightning's batch size finder does it",
+        note="the attribute is set, as Lightning's batch size finder does",
     ),
     Case(
-        "a data module whose batches have a size of their own",
+        "a data module that ignores `batch_size` and has its own",
         FIXED,
         lightning="its loader has a batch size of its own. Measure that with batch_size=5",
         raw="its loader has a batch size of its own. Measure that with batch_size=5",
-        note="or give `batch_size` to its DataLoader",
+        note="or pass `batch_size` to its DataLoader",
     ),
     Case(
         "an iterable data set with a length",
         ITERABLE.format(length="def __len__(self):\n        return len(X)"),
-        note="several ranks: it must shard itself, or be wrapped in `data=dataset`, which shards it",
+        note="with several ranks, it must shard itself or be wrapped in `data=dataset`, which shards it",
     ),
     Case("an iterable data set without a length", ITERABLE.format(length=""), note="as above"),
     Case(
@@ -205,13 +205,13 @@ CASES = (
         + "def collate(s):\n    return Batch(*stacked(s))\n",
     ),
     Case(
-        "images beside mappings of boxes, as object detection collates them",
+        "images with mappings of boxes, as collated for object detection",
         BATCHES.format(x="torch.stack(batch[0])", y="torch.stack([each['label'] for each in batch[1]])")
         + "def collate(s):\n    return tuple(x for x, _ in s), tuple({'label': y, 'boxes': x[:3]} for x, y in s)\n",
-        note="the images are counted, as the loader states them",
+        note="images are counted, because the loader's batch size refers to them",
     ),
     Case(
-        "batches that can be read as columns and as a list, from a loader that states no `batch_size`",
+        "batches that could be either columns or a list of samples, from a loader without a `batch_size`",
         UNSTATED,
         lightning="looks like 2 or 8: define samples(self, batch) in the LightningModule",
         raw="looks like 2 or 8: define samples(self, batch) in the LightningModule",
@@ -224,7 +224,7 @@ CASES = (
         "class OwnData(Data):\n    def train_dataloader(self):\n"
         "        return {'a': loader(self.batch_size), 'b': loader(self.batch_size)}\n",
         raw="a raw loop needs one DataLoader",
-        note="the samples of the first one are counted",
+        note="the samples of the first loader are counted",
     ),
     Case(
         "no validation loader",
@@ -232,7 +232,7 @@ CASES = (
         "        self.batch_size = batch_size\n"
         "    def train_dataloader(self):\n        return loader(self.batch_size)\n",
         quality="the data or the module has no validation loop",
-        note="no quality, with that reason",
+        note="quality is absent, with this as the reason",
     ),
     Case(
         "no validation step",
@@ -240,16 +240,16 @@ CASES = (
         " setattr(self, 'layer', torch.nn.Linear(4, 2)))[0]\n"
         f"    def training_step(self, batch, batch_idx):\n        return {LOSS}\n",
         quality="the data or the module has no validation loop",
-        note="no quality, with that reason",
+        note="quality is absent, with this as the reason",
     ),
     Case(
         "a validation step that logs something else, or nothing",
         "class Own(Module):\n    def validation_step(self, batch, batch_idx):\n        self.log('mine', 1.0)\n",
         quality="logs no 'val_accuracy' (it logs: mine): set measure.quality_metric",
-        note="no quality, with that reason",
+        note="quality is absent, with this as the reason",
     ),
     Case(
-        "metrics of torchmetrics in `self.log`",
+        "torchmetrics objects in `self.log`",
         "class Own(Module):\n    def __init__(self):\n        super().__init__()\n"
         "        self.accuracy = torchmetrics.MeanMetric()\n"
         "    def validation_step(self, batch, batch_idx):\n"
@@ -257,7 +257,7 @@ CASES = (
         "        self.log('val_accuracy', self.accuracy, batch_size=len(batch[1]))\n",
     ),
     Case(
-        "a maximum, a minimum or a sum in `self.log`: `reduce_fx`",
+        "`self.log` with a maximum, a minimum or a sum as `reduce_fx`",
         "class Own(Module):\n    def validation_step(self, batch, batch_idx):\n"
         "        self.log('val_accuracy', 1.0, reduce_fx='max', batch_size=len(batch[1]))\n",
         raw="loop=raw averages logged values, but 'val_accuracy' has reduce_fx=max",
@@ -269,14 +269,14 @@ CASES = (
         "class OwnData(Data):\n    def val_dataloader(self):\n        return [loader(5), loader(5)]\n",
         raw="loop=raw validates with one DataLoader",
         quality="val_accuracy/dataloader_idx_0",
-        note="`measure.quality_metric` is then a name that Lightning gives, e.g. `val_accuracy/dataloader_idx_0`",
+        note="`measure.quality_metric` is then the name that Lightning assigns, e.g. `val_accuracy/dataloader_idx_0`",
     ),
     Case(
-        "`self.trainer` in the data module: its ranks",
+        "`self.trainer` in the data module, to read ranks",
         "class OwnData(Data):\n    def setup(self, stage):\n        assert self.trainer.world_size == 1\n",
     ),
     Case(
-        "`self.trainer` in the data module: anything else",
+        "`self.trainer` in the data module, for anything else",
         "class OwnData(Data):\n    def train_dataloader(self):\n        assert self.trainer.max_epochs > 0\n"
         "        return super().train_dataloader()\n",
         raw="loop=raw has no Trainer, but OwnData reads self.trainer.max_epochs",
@@ -288,7 +288,7 @@ CASES = (
         "    def train_dataloader(self):\n        return loader(self.batch_size)\n"
         "    def val_dataloader(self):\n        return loader(self.batch_size)\n",
         data={"_target_": "accelsweep.workloads.data_module.ModuleData"},
-        note="it is given `batch_size` if its `__init__` names it",
+        note="`batch_size` is passed if its `__init__` has that argument",
     ),
     Case(
         "`setup` and `configure_model` in the module",
@@ -304,11 +304,11 @@ CASES = (
     ),
     Case("a training step that returns a mapping", stepping(f"return {{'loss': {LOSS}, 'more': 1}}")),
     Case(
-        "a training step that returns the loss of each sample",
+        "a training step that returns one loss per sample",
         stepping("return cross_entropy(self.layer(batch[0]), batch[1], reduction='none')"),
         lightning="grad can be implicitly created only for scalar outputs",
         raw="training_step returned a tensor of shape (8,) as its loss",
-        note="reduce it, as `loss.mean()` does",
+        note="reduce it, for example with `loss.mean()`",
     ),
     Case(
         "a training step that returns a tuple",
@@ -320,7 +320,7 @@ CASES = (
     Case(
         "a training step that sometimes returns None",
         stepping(f"return None if batch_idx % 2 else {LOSS}"),
-        note="such a step trains nothing; its samples count",
+        note="such a step updates no parameters, but its samples are counted",
     ),
     Case(
         "a training step that always returns None",
@@ -346,7 +346,7 @@ CASES = (
         axes={"optimizer.lr": 0.1},
         lightning="the sweep varies `optimizer`, but Own defines configure_optimizers",
         raw="the sweep varies `optimizer`, but Own defines configure_optimizers",
-        note="the module's has precedence; not an axis, `optimizer` then has no effect",
+        note="the module's optimiser takes precedence; if `optimizer` is not an axis, it has no effect",
     ),
     Case(
         "a schedule per step",
@@ -358,7 +358,7 @@ CASES = (
         raw="loop=raw steps a schedule after every optimiser step",
     ),
     Case(
-        "a schedule by a metric of the validation",
+        "a schedule based on a validation metric",
         SCHEDULED.format(
             schedule='{"scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer), "monitor": "val_accuracy"}'
         ),
@@ -366,7 +366,7 @@ CASES = (
         note="it is not stepped while a rate is measured: validation is a separate phase",
     ),
     Case(
-        "a schedule as long as `self.trainer.estimated_stepping_batches`",
+        "a schedule of length `self.trainer.estimated_stepping_batches`",
         SCHEDULED.format(
             schedule='{"scheduler": torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, '
             'total_steps=self.trainer.estimated_stepping_batches), "interval": "step"}'
@@ -381,11 +381,13 @@ CASES = (
             callbacks="pl.callbacks.ModelCheckpoint(monitor='val_accuracy'), pl.callbacks.EarlyStopping('val_accuracy')"
         ),
         raw="loop=raw calls no configure_callbacks",
-        note="checkpoints, EarlyStopping and Timer are left out: a run ends with its window",
+        note="checkpoints, EarlyStopping and Timer are removed, because a run ends with its window",
     ),
-    Case("`self.trainer` in the module: its ranks", stepping(f"assert self.trainer.world_size == 1; return {LOSS}")),
     Case(
-        "`self.trainer` in the module: anything else",
+        "`self.trainer` in the module, to read ranks", stepping(f"assert self.trainer.world_size == 1; return {LOSS}")
+    ),
+    Case(
+        "`self.trainer` in the module, for anything else",
         stepping(f"assert self.trainer.datamodule; return {LOSS}"),
         raw="loop=raw has no Trainer, but Own reads self.trainer.datamodule",
     ),
@@ -399,7 +401,7 @@ CASES = (
         stepping(
             f"self.logger.experiment.add_scalar('x', 1.0, 2); self.logger.log_metrics({{'x': 1.0}}); return {LOSS}"
         ),
-        note="it accepts everything and stores nothing; `self.log` goes into the record",
+        note="it accepts everything and stores nothing; values from `self.log` are recorded",
     ),
     Case(
         "hooks such as `on_train_batch_end`",
@@ -419,7 +421,7 @@ CASES = (
         model={"in_features": 4, "out_features": 2},
         lightning="model=supervised model.network._target_=",
         raw="model=supervised model.network._target_=",
-        note="the message is the command that trains it",
+        note="the message gives the command that trains it",
     ),
     Case(
         "a module of `pytorch_lightning`",
