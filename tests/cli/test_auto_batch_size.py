@@ -78,7 +78,7 @@ def test_plan_shows_the_searches_until_they_have_ended_and_then_the_sweep(search
     leave(0, largest=118)
     show_plan(home, plan_to_show(home, Request(tuple(LINE), name="mine"), keep_profile=True))
     told = capsys.readouterr()
-    assert "the largest batch of 1 setting is searched first, in the sweep mine-largest-batch" in told.err
+    assert "searching first for the largest batch of 1 setting, in the sweep mine-largest-batch" in told.err
     assert "mine-largest-batch, revision" in told.out
     leave(1, outcome=Outcome.crashed, reason="exit code 1")
     show_plan(home, plan_to_show(home, Request(tuple(LINE), name="mine"), keep_profile=True))

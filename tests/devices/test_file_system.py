@@ -88,7 +88,7 @@ def test_holds_marks_and_signs_of_life_do_on_a_disk_without_links_locks_and_maps
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert "lies on a disk without file locks, where SQLite cannot write mlflow.db: name a store elsewhere" in lines[0]
+    assert "is on a disk without file locks, where SQLite cannot write mlflow.db: choose a store elsewhere" in lines[0]
     last_line("mlflow.db on a disk without file locks", lines[0])
     assert lines[-1] == "['driver.lock.json', 'heartbeat', 'made-2', 'progress', 'target']", (
         "no guard and no part is left"

@@ -139,7 +139,7 @@ def test_problems_of_a_running_publisher_are_reported_and_its_progress_is_not(
 def test_the_summary_links_to_mlflow_only_if_the_copy_is_complete(example_sweep: SweepFolder) -> None:
     name, uri = example_sweep.name, "http://me:hunter2@mlflow.example"
     assert background_processes.mlflow_summary(example_sweep, None) == (
-        f"MLflow is incomplete: nothing was copied yet. To catch up: accelsweep publish {name}",
+        f"MLflow is incomplete: nothing has been copied yet. To catch up: accelsweep publish {name}",
         False,
     )
     records = {path.parent.name: sha256_file(path) for path in example_sweep.root.glob("runs/*/record.json")}
@@ -367,7 +367,7 @@ def test_an_executor_reports_a_long_tmpdir_before_the_first_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/" + "y" * 144)
-    with pytest.raises(AccelsweepError, match=r"145 characters, and sockets leave room for 70 \(TMPDIR\).*scratch"):
+    with pytest.raises(AccelsweepError, match=r"145 characters, but sockets allow at most 70 \(TMPDIR\).*scratch"):
         check_temporary_folder()
     monkeypatch.setattr(tempfile, "tempdir", "/" + "y" * 69)
     check_temporary_folder()

@@ -258,7 +258,7 @@ def test_a_temporary_refusal_is_a_warning_unless_no_queued_job_could_end_it(
     offered = JobOffer(False, said, "sbatch ...", keys=("max_jobs",), temporary=True)
     if warned:
         (warning,) = warnings_about(monkeypatch, offered, others)
-        assert warning == f"Slurm accepts no job now ({said}); the jobs are submitted when it does"
+        assert warning == f"Slurm accepts no jobs at present ({said}); they will be submitted once it does"
     else:
         with pytest.raises(InputError, match=said):
             warnings_about(monkeypatch, offered, others)

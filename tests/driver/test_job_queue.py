@@ -112,7 +112,7 @@ def test_a_reason_that_ends_by_waiting_is_reported_without_advice(
 ) -> None:
     monkeypatch.setattr(slurm, "ask", lambda *_: "12\n")  # another job of the user's runs
     queue.report_waiting([pending("7", reason)])
-    assert messages == [f"jobs wait in Slurm's queue: 1 x {reason}"]
+    assert messages == [f"jobs are waiting in Slurm's queue: 1 x {reason}"]
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_jobs_that_cannot_be_cancelled_are_reported_with_the_command_to_do_it(
 ) -> None:
     gone = tmp_path / "gone"
     JobQueue(example_sweep, OneJob(SLURM.site, place=gone), messages.append).cancel()
-    assert "may be left in Slurm's queue (touch failed: " in messages[0]
+    assert "may still be in Slurm's queue (touch failed: " in messages[0]
     assert messages[0].endswith(f"Cancel them: touch {gone}/7")
     JobQueue(example_sweep, Unreachable(SLURM.site), messages.append, _known=["7", "8"]).cancel()
     assert messages[1].endswith("(squeue did not answer within 60 s). Cancel them: scancel 7 8")
@@ -463,9 +463,9 @@ def test_changes_of_why_earlier_jobs_wait_are_reported(earlier_queue, earlier, b
         this, "jobs", [pending("5", "Priority", block)] if this.clock.now < 200 else []
     )
     wait_for_earlier_jobs(earlier_queue, cancel=False)
-    assert [message for message in earlier.messages if message.startswith("jobs wait")] == [
-        "jobs wait in Slurm's queue: 1 x Resources",
-        "jobs wait in Slurm's queue: 1 x Priority",
+    assert [message for message in earlier.messages if message.startswith("jobs are waiting")] == [
+        "jobs are waiting in Slurm's queue: 1 x Resources",
+        "jobs are waiting in Slurm's queue: 1 x Priority",
     ]
 
 
@@ -477,7 +477,7 @@ def test_after_the_time_budget_no_earlier_job_starts_and_the_running_one_ends_it
     wait_for_earlier_jobs(earlier_queue, cancel=False, deadline=earlier.clock.now + 60)
     assert earlier.commands == [("scancel", "5")]
     assert earlier.clock.now == pytest.approx(160 + job_queue._EARLIER_POLL_SECONDS)
-    assert earlier.messages.count("the time budget is spent: no further run is started") == 1
+    assert earlier.messages.count("the time budget is spent: no further runs will be started") == 1
 
 
 @pytest.mark.parametrize("cancel", [True, False])

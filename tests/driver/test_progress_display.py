@@ -233,7 +233,7 @@ def lock(folder, block, run=None, since=None):
 def test_the_line_says_what_is_being_prepared(begun):
     progress = SweepProgress.begin(begun)
     block, run = begun_block(progress)
-    assert progress._line().startswith("preparing block 2 of 3: Snakemake starts its executor | about ")
+    assert progress._line().startswith("preparing block 2 of 3: Snakemake is starting its executor | about ")
     lock(begun, block)
     assert progress._line().startswith("preparing block 2 of 3: libraries and data | about ")
     lock(begun, block, run)
@@ -372,8 +372,8 @@ def test_the_notice_has_the_steps_the_total_and_the_faster_option(shipped):
     said = slow_run_notice(CONFIG, Forecast.of(CONFIG, shipped["quick"], SLOW), 12, shipped)
     assert said == (
         "a step takes 3 s, so a run takes 0:16:36 or more (steps: warm-up 20, window 50, probe pass 6, quality 256). "
-        "At that pace the remaining 12 runs take 3:19:12. With measure=heavy it would take 0:00:21: Ctrl-C, then "
-        "the same command with that"
+        "At that pace the remaining 12 runs take 3:19:12. With measure=heavy it would take 0:00:21: press "
+        "Ctrl-C and repeat the command with that option"
     )
 
 

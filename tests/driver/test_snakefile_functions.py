@@ -162,7 +162,7 @@ def test_quotes_that_would_not_reach_slurm_jobs_are_refused_before_anything_is_w
     """Snakemake 9 copies the config into the command line of each job, where a shell parses it again."""
     monkeypatch.chdir(tmp_path)
     quoted = "accelerator=cpu '+note=two words'"
-    with pytest.raises(WorkflowError, match="Write such a value into a file of conf/"):
+    with pytest.raises(WorkflowError, match="Write such a value to a file in conf/"):
         load_sweep({"experiment": "quickstart", "overrides": f"site=slurm_example {quoted}"}, is_main=True)
     assert not (tmp_path / "sweeps").exists()
     load_sweep({"experiment": "quickstart", "overrides": quoted}, is_main=True)

@@ -131,7 +131,7 @@ def age_heartbeat(path, seconds):
 
 def test_a_driver_with_a_heartbeat_on_another_machine_is_refused_by_name(folder, elsewhere):
     age_heartbeat(elsewhere, STALE_AFTER_SECONDS - 20)
-    with pytest.raises(AccelsweepError, match=r"process 77 on node7 since then \(a driver on another machine counts"):
+    with pytest.raises(AccelsweepError, match=r"77 on node7 since then \(a driver on another host is presumed dead"):
         lock_sweep(folder).__enter__()
     assert active_driver(folder).host == "node7"
     assert list(folder.root.iterdir()) == [elsewhere]

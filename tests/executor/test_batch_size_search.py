@@ -74,7 +74,7 @@ def test_a_run_finds_the_largest_batch_and_records_its_tries(tiny_block, way):
     assert values["peak_rank_bytes"] == 1370.0
     assert values["memory_limit_bytes"] == 4096.0
     assert record.metrics["largest_batch"].scope == (
-        "per rank, 10% of the free memory reserved; the 30 rows of the data repeated"
+        "per rank, 10% of the free memory reserved; the data's 30 rows are repeated"
     )
     assert "batch 38: " in tiny_block.log()
     assert not (tiny_block.attempt() / "trials").exists()

@@ -52,7 +52,7 @@ def test_a_run_whose_promised_devices_are_missing_is_retried_by_the_next_command
         tiny_block.run()
         record = tiny_block.record(0)
         assert (record.outcome, record.attempt) == (Outcome.crashed, attempt)
-    assert "fewer than its site's inventory states" in (record.reason or "")
+    assert "fewer than its site's inventory lists" in (record.reason or "")
 
 
 def test_a_record_has_the_position_of_its_run_and_the_results_of_rank_0(tiny_block: TinyBlock) -> None:

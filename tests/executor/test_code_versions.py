@@ -21,7 +21,7 @@ def test_runs_of_a_version_without_its_tree_are_not_measured_and_earlier_results
     folder.version(present.id).mkdir()
     code, output = tiny_block.run()
     assert code == 1, output
-    remedy = f"{folder.version(deleted.id)} does not exist; the same command creates it again"
+    remedy = f"{folder.version(deleted.id)} does not exist; running the same command recreates it"
     assert remedy in output
     (block,) = Manifest.read(folder.manifest).blocks
     assert remedy in not_run_reason(folder, block.name)

@@ -63,7 +63,8 @@ def test_a_run_gets_only_devices_of_the_models_that_it_may_use(gpus: Any) -> Non
     missing = leased(config_with(accelerator="cuda:h200", devices=1), "me", give_up, quiet, ("NVIDIA H200",))
     with pytest.raises(NotEnoughDevices) as refused, missing:
         pass
-    assert "of the model NVIDIA H200; this machine shows 0 (NVIDIA A100-SXM4-80GB, NVIDIA H100" in str(refused.value)
+    said = str(refused.value)
+    assert "of the model NVIDIA H200, but this machine shows only 0 (NVIDIA A100-SXM4-80GB, NVIDIA H100" in said
 
 
 def test_two_timed_runs_never_share_the_machine_whatever_devices_they_use() -> None:
@@ -119,7 +120,7 @@ def test_a_run_that_needs_two_devices_holds_neither_while_it_waits(gpus: Any) ->
 def test_a_request_for_too_many_devices_fails_at_once(gpus: Any) -> None:
     gpus("GPU-a", "GPU-b")
     too_many = lease({"accelerator": "cuda", "devices": 4})
-    with pytest.raises(NotEnoughDevices, match="the run needs 4 CUDA devices; this machine shows 2"), too_many:
+    with pytest.raises(NotEnoughDevices, match="the run needs 4 CUDA devices, but this machine shows only 2"), too_many:
         pass
 
 
@@ -177,7 +178,7 @@ def test_only_the_devices_granted_by_a_scheduler_are_leased(gpus: Any, monkeypat
         assert held.environment == {"CUDA_VISIBLE_DEVICES": "2,GPU-a"}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     none = lease({"accelerator": "cuda", "devices": 1})
-    with pytest.raises(NotEnoughDevices, match="this machine shows 0"), none:
+    with pytest.raises(NotEnoughDevices, match="this machine shows only 0"), none:
         pass
 
 

@@ -176,7 +176,7 @@ def test_a_job_reports_that_its_executor_was_killed(running: tuple[Job, SweepFol
 def test_a_job_with_another_process_environment_runs_by_itself_and_says_why(tmp_path: Path, variable: str) -> None:
     code, output = Job(tmp_path, "--wrong", **{variable: "7"}).end()
     assert code == 2
-    assert f"the fork server has another process environment: variable {variable}\n" in output
+    assert f"the fork server has a different process environment: variable {variable}\n" in output
 
 
 @pytest.mark.real

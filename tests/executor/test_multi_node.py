@@ -196,7 +196,7 @@ def test_a_node_creates_the_scratch_folder_that_the_job_created_on_the_first_nod
     assert done.returncode == 0, done.stderr
     result = read_rank_result(made.rank_result(1))
     assert result.outcome is Outcome.crashed, "a fault of the node, which lacks devices of the inventory: to be retried"
-    assert "fewer than its site's inventory states" in (result.reason or "")
+    assert "fewer than its site's inventory lists" in (result.reason or "")
     assert scratch.is_dir()
     own = {"ACCELSWEEP_SCRATCH": str(scratch)}
     subprocess.run(command, env={**os.environ, **node, **leases, **own}, check=True, capture_output=True)

@@ -122,7 +122,7 @@ def test_a_job_that_waits_too_long_is_left_out_with_the_reason_and_the_same_comm
         output = home.finished(home.start("limits.queue_minutes=0.3"), code=1)
     finally:
         home.let_go()
-    assert f"jobs wait in {home.scheduler}'s queue: 1 x " in output
+    assert f"jobs are waiting in {home.scheduler}'s queue: 1 x " in output
     assert (
         f"more than limits.queue_minutes (0.3) in {home.scheduler}'s queue, which reports: " in output.splitlines()[-1]
     )

@@ -156,7 +156,7 @@ def test_a_job_that_waits_long_is_told_with_slurms_reason(home):
     shown = home.say("status", "tiny")
     assert f"job {job} RUNNING on gpu" in shown
     output = home.finished(driver)
-    assert "jobs wait in Slurm's queue: 1 x Resources" in output
+    assert "jobs are waiting in Slurm's queue: 1 x Resources" in output
     assert outcomes(home) == {Outcome.measured}
     assert "no job of this sweep is queued or running" in home.say("status", "tiny")
 
@@ -174,7 +174,7 @@ def test_what_a_limit_of_jobs_per_user_refuses_is_submitted_as_jobs_end_and_max_
     other = ("--parsable", "--partition=cpu", "--account=few", "--output=/dev/null", "--wrap=sleep 40")
     home.slurm("sbatch", *other)
     output = home.run(*each_alone, "--add-repeats", "1")
-    assert "Slurm accepts no job now (AssocMaxSubmitJobLimit" in output
+    assert "Slurm accepts no jobs at present (AssocMaxSubmitJobLimit" in output
     assert len(home.records()) == 6
 
 

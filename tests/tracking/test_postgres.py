@@ -86,7 +86,7 @@ def test_a_database_that_stops_midway_is_completed_by_the_next_command(
         stopping.setattr(RunWriter, "write", stop_at_the_twelfth)
         with pytest.raises(StoreUnavailable, match="All records are safe") as caught:
             publish(sweep, database.uri, retry_seconds=2, echo=lines.append)
-    with pytest.raises(StoreUnavailable, match="could not be filled"):
+    with pytest.raises(StoreUnavailable, match="could not be written to"):
         publish(sweep, database.uri, retry_seconds=0, echo=lines.append)
     database.start()
     assert len(lines) == 1, "that the database does not answer is reported once"

@@ -112,7 +112,7 @@ def test_a_taken_port_is_rejected_with_its_number(
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(InputError, match=rf"port {port} on 127.0.0.1 cannot be used .*: give --port another"):
+        with pytest.raises(InputError, match=rf"port {port} on 127.0.0.1 cannot be used .*: choose another --port"):
             serve_ui(tmp_path, port=port)
 
 
@@ -222,4 +222,4 @@ def test_the_browser_stays_closed_in_an_ssh_session(tmp_path: Path) -> None:
 @pytest.mark.heavy
 def test_a_missing_browser_is_reported_if_it_was_requested(tmp_path: Path) -> None:
     printed = run_open_in_browser(tmp_path, "yes", {"PATH": str(tmp_path)}, "pipe")
-    assert printed == "no browser was found: open the address by hand, or set BROWSER\n"
+    assert printed == "no browser was found: open the URL yourself, or set BROWSER\n"

@@ -1,1 +1,1 @@
-"""Runs a plan through Snakemake up to the report, and displays the progress."""
+"""Runs a plan through Snakemake, from measurement to report, and displays the progress."""

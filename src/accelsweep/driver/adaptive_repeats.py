@@ -1,4 +1,4 @@
-"""Adds blocks to a running sweep: based on the pilot's noise (`repeats: auto`) or until decided (`--until-decided`)."""
+"""Adds blocks to a running sweep based on pilot noise (`repeats: auto`) or interim verdicts (`--until-decided`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def refuse_short_budget(home: Path, plan: Plan, budget_seconds: float | None) ->
     if remaining.runs_left and (least := 60.0 * remaining.minutes.least) > budget_seconds:
         raise InputError(
             f"--time-budget {budget_seconds:g}s is too short for the pilot of repeats=auto: its {remaining.runs_left} "
-            f"runs take at least {least:.0f} s (their windows alone). Allow more time, or give a number: repeats=N"
+            f"runs take at least {least:.0f} s in their windows alone. Increase the budget or set repeats=N"
         )
 
 
@@ -39,8 +39,9 @@ def plan_after_pilot(
 ) -> Plan | None:
     """Return the plan extended by the blocks that the pilot's noise requires, and report why; None if none are needed.
 
-    The number of blocks does not depend on effects, and the same pilot always yields the same number, so resuming a
-    sweep cannot bias it. Only as many blocks are added as fit into `seconds_left`, based on the durations so far.
+    The number of blocks does not depend on observed effects, and the same pilot always yields the same number, so
+    resuming a sweep cannot bias it. No more blocks are added than fit into `seconds_left`, judging by the durations so
+    far.
     """
     manifest, options = plan.manifest, plan.manifest.options
     if not options.auto_repeats:
@@ -52,7 +53,7 @@ def plan_after_pilot(
     records = collect(SweepFolder(home, manifest.sweep))
     needed = repeats_from_pilot(records, manifest, options.analysis.resolution, options.repeats_most)
     if needed is None:
-        say("repeats=auto: the pilot shows no noise from which to choose a number; see its report")
+        say("repeats=auto: the pilot yielded no noise estimate from which to choose the number; see its report")
         return None
     if needed.repeats <= options.repeats:
         return None
@@ -76,11 +77,11 @@ def _affordable_blocks(home: Path, extended: Plan, measured: int, seconds_left: 
 
 
 def _pilot_message(needed: RepeatsNeeded, measured: int, affordable: int) -> str:
-    width = f"intervals of about {needed.half_width:.0%} to each side"
+    width = f"intervals of about ±{needed.half_width:.0%}"
     if needed.reached:
         answer = f"needs {needed.repeats} blocks in total ({width})"
     else:
-        answer = f"is too high even for {needed.repeats} blocks, the maximum (repeats_most), which give {width}"
+        answer = f"is too high even for {needed.repeats} blocks, the maximum (repeats_most), which would give {width}"
     room = "" if affordable >= needed.repeats else f"; the time budget has room for {max(0, affordable - measured)}"
     return f"repeats=auto: the pilot's noise {answer}; {needed.repeats - measured} are left{room}"
 

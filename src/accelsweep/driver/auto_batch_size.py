@@ -1,4 +1,4 @@
-"""Supports `batch_size: auto`: the searches that run before a sweep, and their results."""
+"""Support for `batch_size: auto`: the searches that run before a sweep, and their results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def plan_or_searches(home: Path, plan: Callable[[SearchResults], Plan]) -> Plan | tuple[BatchSearchNeeded, Plan]:
-    """Return the plan if all batch sizes are known, else the missing ones and a plan that searches for them."""
+    """Return the plan if all batch sizes are known; otherwise, the missing ones and a plan of the searches for them."""
     from accelsweep.planning.checked_grid import BatchSearchNeeded
     from accelsweep.planning.plan import batch_search_plan
 
@@ -57,7 +57,7 @@ def _search_result(folder: SweepFolder, record: Record) -> FoundBatch | str:
         return f"batch_size=auto: the search in {folder.name} ended as {record.outcome}: {record.reason}"
     rows = found.largest if found.rows is None else found.rows // record.config.world_size
     if not rows:
-        return f"batch_size=auto: the data has {found.rows} rows, fewer than the {record.config.world_size} ranks"
+        return f"batch_size=auto: the data contains only {found.rows} rows for {record.config.world_size} ranks"
     return FoundBatch(
         search=record.setting,
         batch_size=min(found.largest, rows),
@@ -71,8 +71,8 @@ def _search_result(folder: SweepFolder, record: Record) -> FoundBatch | str:
 def announce_searches(unsearched: BatchSearchNeeded, searches: Plan, say: Callable[[str], None] = say) -> None:
     """Report which sweep runs first, and why."""
     say(
-        f"batch_size=auto: the largest batch of {count_of(len(unsearched.pending), 'setting')} is searched first, in "
-        f"the sweep {searches.manifest.sweep}; {unsearched.sweep} is planned with the results"
+        f"batch_size=auto: searching first for the largest batch of {count_of(len(unsearched.pending), 'setting')}, in "
+        f"the sweep {searches.manifest.sweep}; {unsearched.sweep} is then planned with the results"
     )
 
 
@@ -81,6 +81,6 @@ def report_searches(home: Path, unsearched: BatchSearchNeeded) -> None:
     results = search_results(home, unsearched.sweep)
     for name, setting in unsearched.searches.items():
         if name in unsearched.pending:
-            result = results.get(name, "batch_size=auto: its search has not ended")
+            result = results.get(name, "batch_size=auto: its search has not finished")
             text = result if isinstance(result, str) else f"batch_size=auto: {result.batch_size} per rank"
             say(f"{label(setting.axes)}: {text}")

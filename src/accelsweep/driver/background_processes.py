@@ -37,7 +37,7 @@ _GRACE_SECONDS = 60.0
 
 
 class ChildProcess:
-    """A command running in its own session. It dies with this process, and its output goes to a log file."""
+    """A command running in its own session. It dies with this process, and its output is written to a log file."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ChildProcess:
     ) -> None:
         """Start `command` in `cwd`, overwriting `log` with its output.
 
-        Pass secrets in the `environment` (by default this process's), because process lists show arguments.
+        Pass secrets through `environment` (by default this process's), because process lists show arguments.
         `descriptors` are inherited under the same numbers.
         """
         self.log = log
@@ -77,12 +77,12 @@ class ChildProcess:
         return self._process.poll() is None
 
     def interrupt(self) -> None:
-        """Send SIGINT to the process group, as Ctrl-C would, and wait; kill it after a minute."""
+        """Send SIGINT to the process group, as Ctrl-C would, and wait; kill the group if it takes over a minute."""
         self._signal_group(signal.SIGINT)
         self._wait_or_kill()
 
     def terminate(self) -> None:
-        """Send SIGTERM to the process and wait; kill it after a minute."""
+        """Send SIGTERM to the process and wait; kill its group if it takes over a minute."""
         if self.running():
             self._process.terminate()
         self._wait_or_kill()
@@ -103,7 +103,7 @@ class ChildProcess:
             os.killpg(self._process.pid, number)
 
     def __enter__(self) -> Self:
-        """Return the process, which is interrupted at the end of the with-block if it still runs."""
+        """Return the process, which is interrupted at the end of the with-block if it is still running."""
         return self
 
     def __exit__(
@@ -128,9 +128,9 @@ def start_publisher(folder: SweepFolder, tracking_uri: str | None) -> ChildProce
 
 
 def finish_publishing(publisher: ChildProcess, folder: SweepFolder, tracking_uri: str | None) -> None:
-    """Let the publisher copy the remaining runs and exit. If it is killed by a signal, restart it a few times at most.
+    """Let the publisher copy the remaining runs and exit; if a signal kills it, restart it a few times at most.
 
-    Its log then names the signal, which `mlflow_summary` reports.
+    If the last publisher was killed as well, its log ends with the signal's name, which `mlflow_summary` reports.
     """
     publisher.terminate()
     for _ in range(_MAX_PUBLISHERS):
@@ -146,14 +146,14 @@ def finish_publishing(publisher: ChildProcess, folder: SweepFolder, tracking_uri
 def publisher_warnings(publisher: ChildProcess) -> list[str]:
     """Return the problems that a running publisher has with its store, or why it failed."""
     if not publisher.running() and (code := publisher.wait()) > 0:
-        return [f"{_last_message(publisher.log) or f'the publisher ended with {code}'}{SWEEP_CONTINUES}"]
+        return [f"{_last_message(publisher.log) or f'the publisher exited with code {code}'}{SWEEP_CONTINUES}"]
     return [line for line in tail_lines(publisher.log) if line.endswith(SWEEP_CONTINUES)]
 
 
 def mlflow_summary(folder: SweepFolder, tracking_uri: str | None) -> tuple[str, bool]:
-    """Return how to open the results in MLflow, or why they are incomplete, and whether that is as expected.
+    """Return how to open the results in MLflow, or why they are incomplete, and whether this state is expected.
 
-    If MLflow is not installed, no results are expected there.
+    Incomplete results are expected if MLflow is not installed.
     """
 
     def command(*words: str) -> str:
@@ -165,7 +165,7 @@ def mlflow_summary(folder: SweepFolder, tracking_uri: str | None) -> tuple[str, 
     reason = _last_message(folder.publish_log) if installed else "it is not installed here (pip install mlflow)"
     has_remedy = reason is not None and "--anew" in reason  # a plain `publish` would be rejected again
     remedy = "" if has_remedy else f". To catch up: {command('publish', folder.name)}"
-    return f"MLflow is incomplete: {reason or 'nothing was copied yet'}{remedy}", not installed
+    return f"MLflow is incomplete: {reason or 'nothing has been copied yet'}{remedy}", not installed
 
 
 def _last_message(log: Path) -> str | None:
@@ -193,7 +193,7 @@ JOB_VARIABLES = {f"{library}_THREADS": "1" for library in _THREAD_VARIABLES}
 
 @contextlib.contextmanager
 def fork_server(home: Path, log: Path, plans: Iterable[Plan]) -> Iterator[None]:
-    """Run a fork server inside the with-block if one of the plans forks runs on this machine.
+    """Run a fork server inside the with-block if any of the plans forks runs on this machine.
 
     The server imports torch and Lightning once instead of once per block. A server that is already running is reused.
     """
@@ -233,7 +233,7 @@ def sweep_temporary_folder(folder: SweepFolder, site: Site) -> Iterator[Path | N
     """Provide an empty folder for the sweep's temporary files, and delete it after the with-block.
 
     Call it while holding the sweep's lock. On a single machine TMPDIR points to the folder; on a cluster, sbatch would
-    copy the variable to nodes that lack the folder, so only Snakemake uses it. If TMPDIR is too long for socket paths,
+    copy the variable to nodes without the folder, so only Snakemake uses it. If TMPDIR is too long for socket paths,
     the folder is created elsewhere. Yields None and leaves TMPDIR unchanged if only our folder's name makes the path
     too long, or if the folder cannot be made private. Raises InputError if no available path is short enough.
     """
@@ -267,7 +267,7 @@ def _temporary_place(folder: SweepFolder) -> Path:
 
 
 def _make_private_folder(folder: SweepFolder, place: Path) -> bool:
-    """Create the folder, cleared of files from dead processes; return whether only this user may write to it."""
+    """Create the folder, removing files left by dead processes; return whether only this user may write to it."""
     remove_temporary_folder(folder, place)
     try:
         write_owner_file(folder, place)

@@ -1,7 +1,7 @@
 """Terminal output of all commands: lines and tables. Labels and reasons are plain text, never markup or escape codes.
 
-A table that does not fit the terminal is printed as stacked rows, so nothing is ever truncated. Colour only supplements
-words, and is off if NO_COLOR is set.
+A table that does not fit the terminal is printed as stacked rows, so nothing is ever truncated. Colour only reinforces
+the words; it is disabled if NO_COLOR is set.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Tone(Enum):
 
     @property
     def colour(self) -> str:
-        """The colour."""
+        """The rich colour name; empty for the default colour."""
         return self.value[0]
 
     @property
     def symbol(self) -> str:
-        """The symbol."""
+        """The symbol to print before the text; may be empty."""
         return self.value[1]
 
 
@@ -65,7 +65,7 @@ WIDE = 100
 """The minimum width at which names in a table may wrap; on narrower terminals, a table that does not fit is stacked."""
 
 _NARROW = 60
-"""Below this width, tables are always stacked: a title longer than its table would wrap within the table's width."""
+"""Below this width, tables are always stacked, because a title wider than its table would wrap at the table's width."""
 
 _MIN_NAME_WIDTH = 12
 
@@ -80,7 +80,7 @@ class Styled:
 
 @dataclass(frozen=True)
 class Listing:
-    """A table. Each row has one text per heading; the first text names the row.
+    """A table. Each row contains one cell per heading; the first cell names the row.
 
     `numbers` are the headings of right-aligned columns.
     """
@@ -95,7 +95,7 @@ class Terminal(Console):
     """A rich console that does not exit silently on a broken pipe."""
 
     def on_broken_pipe(self) -> None:
-        """Re-raise the current BrokenPipeError, so that a command that measures can report it."""
+        """Re-raise the current BrokenPipeError, so that commands that measure can report it."""
         self.quiet = True
         raise  # noqa: PLE0704 - rich calls it while it handles the error
 
@@ -180,7 +180,7 @@ def _min_column_width(listing: Listing, number: int, terminal: Console) -> int:
 
 
 def _min_width(listing: Listing, terminal: Console) -> int:
-    """Return the width, including borders, of the narrowest table that breaks no word."""
+    """Return the smallest width, including borders, at which the table breaks no word."""
     return 1 + sum(3 + _min_column_width(listing, number, terminal) for number in range(len(listing.headings)))
 
 
@@ -192,7 +192,7 @@ def _print_stacked(terminal: Console, headings: Sequence[str], row: Sequence[str
         if not (item.text if isinstance(item, Styled) else item):
             continue
         prefix, text = escaped(f"  {heading:<{indent}}  " if heading else "  "), _text(item, terminal)
-        if len(prefix) + max(map(len, text.plain.split()), default=0) > terminal.width:  # a word would be broken
+        if len(prefix) + max(map(len, text.plain.split()), default=0) > terminal.width:  # else a word would break
             _print_wrapped(terminal, plain(heading), "  ")
             prefix = " " * 4
         _print_wrapped(terminal, text, prefix)

@@ -1,4 +1,4 @@
-"""The last steps of a sweep: write findings and report, and print a short table with intervals, verdicts and doubts."""
+"""The last steps of a sweep: write findings and report, and print a short table of intervals, verdicts and doubts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Summary:
     """What `print_results` reported.
 
     `unsettled` is the number of runs without a final outcome. `explained` means that a reason was printed for each run
-    that did not start; `published` means that MLflow contains everything that it should.
+    that did not start; `published` means that the copy in MLflow is complete, or that none is expected.
     """
 
     unsettled: int
@@ -168,7 +168,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Finalize the sweep named on the command line, print the page's path and return the exit code."""
     description = "Collect, analyse and report a sweep. Missing runs become `not_run` rows."
     parser = sweep_parser("driver.finalize", description)
-    parser.add_argument("--log", type=Path, help="the log of a failed Snakemake")
+    parser.add_argument("--log", type=Path, help="the log of the failed Snakemake process")
     options = parser.parse_args(arguments)
 
     def run() -> None:

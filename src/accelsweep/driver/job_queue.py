@@ -1,8 +1,8 @@
-"""A sweep's cluster jobs: rejected, failed, queued, or left by an earlier driver.
+"""A sweep's cluster jobs: rejected, failed, queued, or left behind by an earlier driver.
 
 Snakemake waits forever for stuck jobs, and for jobs that Slurm forgot before Snakemake polled (`MinJobAge`). The driver
 therefore requeues or releases stuck jobs, and restarts Snakemake if its jobs are forgotten. It cancels jobs that can
-never start, and any other job that still waits after `limits.queue_minutes`; their blocks are skipped.
+never start, and any other job still waiting after `limits.queue_minutes`; their blocks are skipped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def check_jobs_accepted(site: Site, blocks: Iterable[Resources], warn: Callable[
     """Raise InputError if the site's scheduler would reject the job of any of these blocks.
 
     A temporary rejection (the scheduler is unreachable or its queue is full) only causes a warning, because the jobs
-    wait.
+    are deferred until it is over.
     """
     if (scheduler := scheduler_of(site)) is None:
         return
@@ -47,7 +47,7 @@ def check_jobs_accepted(site: Site, blocks: Iterable[Resources], warn: Callable[
         if offer.accepted:
             continue
         if temporary:
-            warn(f"{scheduler.name} accepts no job now ({offer.message}); the jobs are submitted when it does")
+            warn(f"{scheduler.name} accepts no jobs at present ({offer.message}); they will be submitted once it does")
             continue
         kind = f"{needs.node_kind}: " if needs.node_kind else ""
         raise InputError(
@@ -78,8 +78,8 @@ _MAX_LOG_BYTES = 20_000_000
 class FailedJob:
     """The failed job of a block.
 
-    A `reason` that is `from_scheduler` takes precedence over the executor's. A `refused` job would be rejected again
-    until something changes.
+    A `reason` reported by the scheduler (`from_scheduler`) takes precedence over the executor's. A `refused` job would
+    be rejected again until something changes.
     """
 
     block: str
@@ -131,7 +131,7 @@ def _refused_job(scheduler: Scheduler, block: str, refusal: str) -> FailedJob:
 
 
 def _ended_job(folder: SweepFolder, scheduler: Scheduler, block: str, end: JobEnd) -> FailedJob:
-    """Return why a job ended, based on the scheduler's messages, else the block's log, else the job's output.
+    """Return why a job ended, from the scheduler's messages, the block's log or the job's output, in that order.
 
     The block's log covers this job only if the job reached a node and therefore has its own log.
     """
@@ -157,7 +157,7 @@ def cancel_jobs(
 ) -> None:
     """Cancel the sweep's waiting and running jobs. If that fails, report how to cancel them by hand.
 
-    `known` holds the job numbers that the scheduler listed last.
+    `known` contains the job numbers that the scheduler listed most recently.
     """
     numbers = list(known)
     try:
@@ -166,15 +166,15 @@ def cancel_jobs(
             ask(*scheduler.cancel(numbers))
     except AccelsweepError as error:
         by_hand = shlex.join(scheduler.cancel(numbers)) if numbers else f"accelsweep status {folder.name} lists them"
-        say(f"jobs of {folder.name!r} may be left in {scheduler.name}'s queue ({error}). Cancel them: {by_hand}")
+        say(f"jobs of {folder.name!r} may still be in {scheduler.name}'s queue ({error}). Cancel them: {by_hand}")
 
 
 _MIN_POLL_SECONDS = 15.0
 
 _MAX_POLL_SECONDS = 60.0
-"""Intervals between polls of the scheduler: the shorter one after a file of the sweep has changed, else the longer one.
+"""Intervals between polls of the scheduler: the shorter one if a file of the sweep has changed, else the longer one.
 
-The cluster's controller is shared by all users, and no file changes while all jobs wait.
+All users share the cluster's controller, and no file changes while all jobs are waiting.
 """
 
 _FORGOTTEN_SECONDS = 60.0
@@ -212,7 +212,7 @@ class JobQueue:
     _gone_since: float | None = None
 
     def for_next_snakemake(self) -> JobQueue:
-        """Return the queue of the driver's next Snakemake, with the same blocks skipped."""
+        """Return a queue for the driver's next Snakemake process that skips the same blocks."""
         return JobQueue(self.folder, self.scheduler, self.say, self.queue_minutes, self.clock, _skipped=self._skipped)
 
     def update(self) -> None:
@@ -234,7 +234,7 @@ class JobQueue:
             self.report_limit(log)
             self.handle(jobs)
         except (OSError, AccelsweepError) as error:
-            self.say_once(f"cannot watch the jobs in {self.scheduler.name}'s queue: {error}")
+            self.say_once(f"cannot monitor the jobs in {self.scheduler.name}'s queue: {error}")
 
     def _is_due(self) -> bool:
         if self._polled_at is None:
@@ -250,7 +250,7 @@ class JobQueue:
         return [file_stamp(path) for path in paths]
 
     def handle(self, jobs: Sequence[Job]) -> None:
-        """Restart stuck jobs, cancel those that can never start or waited too long, and report why the others wait."""
+        """Restart stuck jobs, cancel those that can never start or waited too long, report why others are waiting."""
         for remedy in itertools.chain(self.remedies(jobs), self.cancellations(jobs)):
             self.apply(remedy)
         self.report_waiting(jobs)
@@ -263,7 +263,7 @@ class JobQueue:
             ask(*remedy.command)
         except AccelsweepError as error:
             self._refused[remedy.command] += 1
-            self.say_once(f"{error} ({shlex.join(remedy.command)}): trying {_MAX_TRIES} times")
+            self.say_once(f"{error} ({shlex.join(remedy.command)}): trying up to {_MAX_TRIES} times")
         else:
             del self._refused[remedy.command]
             self.say(remedy.message)
@@ -275,7 +275,7 @@ class JobQueue:
             self.say(message)
 
     def cancel(self) -> None:
-        """Cancel the jobs left by an interrupted Snakemake, which cancels none if it was polling their states."""
+        """Cancel the jobs of an interrupted Snakemake process, which cancels none if it was polling their states."""
         cancel_jobs(self.folder, self.scheduler, self.say, self._known)
 
     @property
@@ -284,7 +284,7 @@ class JobQueue:
         return self._gone_since is not None and self.clock() - self._gone_since >= _FORGOTTEN_SECONDS
 
     def detect_forgotten(self, log: str, jobs: Sequence[Job]) -> None:
-        """Record when Slurm stopped listing any job although Snakemake's `log` ends with a block's job."""
+        """Record when Slurm stopped listing any job although Snakemake's `log` shows it waiting for a block's job."""
         rules = _LAST_RULE.findall(log)
         waits = _SUBMITTED in log and bool(rules) and rules[-1].startswith("block")
         self._gone_since = (self._gone_since or self.clock()) if waits and not jobs else None
@@ -298,7 +298,7 @@ class JobQueue:
                 hint = f". To set the limit: {self.scheduler.site.jobs_key}.max_jobs={accepted}" if accepted else ""
                 self.say(
                     f"{self.scheduler.name} accepted {count_of(accepted, 'job')} of the sweep and refuses more "
-                    f"({reason}): the rest is submitted as jobs end{hint}"
+                    f"({reason}): the rest will be submitted as jobs end{hint}"
                 )
 
     def remedies(self, jobs: Sequence[Job]) -> Iterator[Remedy]:
@@ -309,7 +309,7 @@ class JobQueue:
                 yield remedy
 
     def cancellations(self, jobs: Sequence[Job]) -> Iterator[Remedy]:
-        """Yield the commands that cancel jobs that can never start or waited too long; their blocks get a halt file.
+        """Yield commands that cancel jobs that can never start or waited too long; write halt files for their blocks.
 
         No further job is started for such a block in this command. A duplicate submitted by another Snakemake process
         is cancelled immediately.
@@ -330,7 +330,7 @@ class JobQueue:
         self._hopeless = hopeless
 
     def _halt(self, job: Job, *, is_hopeless: bool) -> Halt | None:
-        """Return why a job is cancelled; None if it may wait longer."""
+        """Return why a job has to be cancelled; None if it may wait longer."""
         if is_hopeless:
             blocks = Manifest.read(self.folder.manifest).blocks
             needs = next((block.resources for block in blocks if block.name == job.block), Resources())
@@ -346,13 +346,13 @@ class JobQueue:
         return None
 
     def report_waiting(self, jobs: Sequence[Job]) -> None:
-        """Report why jobs wait, with advice, whenever the reasons change."""
+        """Report why jobs are waiting, with advice, whenever the reasons change."""
         waiting = Counter(job.reason for job in jobs if self.scheduler.waits(job) and job.reason != "None")
         if waiting.keys() != self._reasons:
             self._reasons = frozenset(waiting)
             counts = ", ".join(f"{count} x {reason}" for reason, count in waiting.items())
             queue = f"in {self.scheduler.name}'s queue"
-            self.say(f"jobs wait {queue}: {counts}" if counts else f"no more jobs wait {queue}")
+            self.say(f"jobs are waiting {queue}: {counts}" if counts else f"no more jobs are waiting {queue}")
             for advice in filter(None, map(self.scheduler.advice, waiting)):
                 self.say(advice)
 
@@ -360,7 +360,7 @@ class JobQueue:
 _EARLIER_POLL_SECONDS = 5.0
 
 _UNREACHABLE_SECONDS = 900.0
-"""How long the scheduler may be unreachable before the driver gives up: a controller takes minutes to restart."""
+"""How long the scheduler may be unreachable before the driver gives up; restarting a controller takes minutes."""
 
 
 def wait_for_earlier_jobs(
@@ -369,7 +369,7 @@ def wait_for_earlier_jobs(
     """Wait until all jobs of an earlier driver have ended; if `cancel` is set, cancel them.
 
     The jobs start no run after `deadline`, as measured by the queue's clock. `on_poll` is called at each poll. Raises
-    AccelsweepError if the scheduler does not answer for a quarter of an hour.
+    AccelsweepError if the scheduler does not answer for 15 minutes.
     """
     if not queue.folder.block_names():
         return
@@ -401,7 +401,7 @@ def _handle_earlier_jobs(queue: JobQueue, jobs: Sequence[Job], *, expired: bool)
     """Cancel waiting jobs that can never start, or all if the time budget has `expired`; handle the rest as usual."""
     if expired and not queue.folder.stop.exists():
         queue.folder.stop.touch()
-        queue.say("the time budget is spent: no further run is started")
+        queue.say("the time budget is spent: no further runs will be started")
     scheduler = queue.scheduler
     useless = [job for job in jobs if scheduler.waits(job) and (expired or scheduler.never_starts(job.reason))]
     for job in useless:

@@ -21,7 +21,7 @@ class Answer(Frozen):
     format: ClassVar[int] = 1
 
     def text(self) -> str:
-        """Return the answer as JSON, in ASCII, so that labels cannot control a terminal.
+        """Return the answer as ASCII-only JSON, so that labels cannot contain terminal control characters.
 
         Raises ValueError for NaN and infinities.
         """

@@ -35,15 +35,15 @@ class PlanAnswer(PlanTable, Answer):
 
     kind: ClassVar[str] = "plan"
 
-    warnings: tuple[str, ...] = Field(description="other processes that would disturb the runs now")
+    warnings: tuple[str, ...] = Field(description="processes on this machine that would disturb runs started now")
 
 
 def requested_plan(
     home: Path, request: Request, batches: SearchResults | None = None, *, keep_profile: bool = False
 ) -> Plan:
-    """Return the plan of a request without writing it. `keep_profile` keeps the profile of the earlier plan.
+    """Return the plan for a request without writing it. `keep_profile` keeps the profile of the earlier plan.
 
-    Raises InputError for wrong input, and BatchSearchNeeded if batch sizes have to be searched first.
+    Raises InputError for invalid input, and BatchSearchNeeded if batch sizes have to be searched for first.
     """
     from accelsweep.planning.plan import make_plan
 
@@ -61,9 +61,9 @@ def requested_plan(
 
 
 def plan_to_show(home: Path, request: Request, *, keep_profile: bool = False) -> Plan:
-    """Return the plan of a request without writing it; if searches must run first, warn and return their plan instead.
+    """Return the plan for a request without writing it; if searches must run first, warn and return their plan instead.
 
-    Raises InputError for a profile that does not fit the site, unless `keep_profile` is set.
+    Raises InputError if the profile does not fit the site, unless `keep_profile` is set.
     """
     plan = plan_or_searches(home, partial(requested_plan, home, request, keep_profile=keep_profile))
     if isinstance(plan, tuple):
@@ -75,7 +75,7 @@ def plan_to_show(home: Path, request: Request, *, keep_profile: bool = False) ->
 
 
 class _EarlierRuns(NamedTuple):
-    """The number of the plan's runs with a record, the settled runs, and the observed durations."""
+    """The number of planned runs that have a record, the settled runs, and the observed durations."""
 
     recorded: int
     settled: set[str]
@@ -103,7 +103,7 @@ def estimate_remaining(home: Path, plan: Plan) -> PlanEstimate:
 
 
 def preview_table(home: Path, plan: Plan) -> PlanTable:
-    """Return the plan as rows, with the settled runs, and the durations and noise observed in earlier runs."""
+    """Return the plan as a table, with the settled runs and the durations and noise observed in earlier runs."""
     from accelsweep.analysis.analyse_sweep import observed_noise
     from accelsweep.analysis.collect import read_runs
     from accelsweep.planning.cost_estimate import plan_table
@@ -146,7 +146,7 @@ def show_plan(home: Path, plan: Plan, *, as_json: bool = False) -> None:
 
 
 def _disturbances(manifest: Manifest, table: PlanTable) -> list[str]:
-    """Describe other load on this machine. The check is slow, so it is skipped on a cluster or if no run is left."""
+    """Describe other load on this machine. The check is slow, so it is skipped on a cluster or if no runs are left."""
     if manifest.site.scheduler != "local" or table.settled == table.wanted:
         return []
     from accelsweep.measure.busy_now import busy_now

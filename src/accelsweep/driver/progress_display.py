@@ -46,21 +46,21 @@ MIN_PACE_STEPS = 3
 MIN_PACE_SECONDS = 5.0
 """Minimum steps and seconds after the first observed step before a pace is estimated.
 
-The slow first step is over by then. Later steps can also be slow while libraries load and caches fill.
+They exclude the slow first step, and later steps that are slow because libraries load and caches fill.
 """
 
 LONG_RUN_SECONDS = 60.0
-"""Runs longer than this are announced."""
+"""A run expected to take longer than this is announced."""
 
 FASTER_SHARE = 0.5
-"""A `measure=` option that takes at most this share of the time is suggested."""
+"""A `measure=` option is suggested if a run with it takes at most this fraction of the time."""
 
 
 class Pace:
     """Estimates the seconds per step of the current run from its step counts."""
 
     def __init__(self, clock: Clock = monotonic) -> None:
-        """`clock` returns the time of each observation."""
+        """`clock` returns the current time in seconds."""
         self._clock = clock
         self._first: tuple[str, float, int] | None = None
 
@@ -77,7 +77,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Forecast:
-    """The steps of a run by phase, at a known pace. Excludes start-up and validations."""
+    """The predicted number of steps in each phase of a run, at a known pace. Excludes start-up and validations."""
 
     step_seconds: float
     steps: Mapping[str, int]
@@ -117,14 +117,16 @@ def slow_run_notice(config: SettingConfig, forecast: Forecast, runs: int, option
     if least > FASTER_SHARE * forecast.seconds:
         return notice
     return (
-        f"{notice}. With measure={name} it would take {format_duration(least)}: Ctrl-C, then the same command with that"
+        f"{notice}. With measure={name} it would take {format_duration(least)}: press Ctrl-C and repeat the command "
+        "with that option"
     )
 
 
 def measure_options(home: Path, overrides: Sequence[str]) -> dict[str, Measure]:
     """Return the `measure` configs selectable as `measure=NAME` in a sweep with these overrides, keyed by name.
 
-    Empty if a choice cannot be composed, or if the sweep varies keys of `measure`, so that there is no single config.
+    Returns an empty dict if a choice cannot be composed, or if the sweep varies keys of `measure`, which then has no
+    single config.
     """
     composer = Composer.of(home, overrides)
     parsed = [(line, composer.parse(line)) for line in overrides]
@@ -168,7 +170,7 @@ def _times_elsewhere(folder: SweepFolder) -> Iterator[RunTime | None]:
 
 
 class RemainingTime:
-    """Estimates how long the remaining runs take. `configs` holds the readable configs of the sweep's settings."""
+    """Estimates how long the remaining runs take. `configs` contains the readable configs of its settings."""
 
     def __init__(self, folder: SweepFolder, configs: Mapping[str, SettingConfig]) -> None:
         """Start with no finished runs."""
@@ -201,10 +203,10 @@ _MAX_EARLIER_RUNS = 200
 
 @dataclass
 class FirstFailures:
-    """The exceptions of a command's first two settings, while nothing has been measured.
+    """The exceptions raised by a command's first two settings, as long as nothing has been measured.
 
-    `common_error` is the exception and its location if both settings failed with the same one, in which case the
-    remaining runs would fail too. In a sweep with a single setting, its first two runs are compared instead.
+    `common_error` is the exception and its location if both settings raised the same one, in which case the remaining
+    runs would fail too. In a sweep with a single setting, its first two runs are compared instead.
     """
 
     folder: SweepFolder
@@ -213,7 +215,7 @@ class FirstFailures:
     _errors: dict[str, ErrorOrigin] = field(default_factory=dict)
 
     def add(self, record: Record, *, by_run: bool = False) -> None:
-        """Add a finished run; `by_run` counts runs instead of settings."""
+        """Add a finished run; `by_run` compares runs instead of settings."""
         self.measured |= record.outcome is Outcome.measured
         if self.measured or record.outcome is not Outcome.crashed or len(self._errors) >= 2:
             return
@@ -238,8 +240,8 @@ class SweepProgress:
     """The wanted runs with a new record since `begin`, and the progress shown to the user.
 
     A block is `finished` while its done file exists, and `pending` otherwise. Snakemake's audit runs after `begin` and
-    deletes done files that are no longer valid. `settled` holds the runs of pending blocks that need no further
-    attempt. `failure` describes the first run that failed.
+    deletes done files that are no longer valid. `settled` contains the runs of pending blocks that need no
+    further attempt. `failure` describes the first run that failed.
     """
 
     folder: SweepFolder
@@ -265,7 +267,7 @@ class SweepProgress:
 
     @classmethod
     def begin(cls, folder: SweepFolder, first_failures: FirstFailures | None = None) -> SweepProgress:
-        """Store the current record of each run; runs that need no further attempt count as done.
+        """Start from the current record of each run; runs that need no further attempt count as done.
 
         `first_failures` carries over the failures from earlier in the same command.
         """
@@ -329,7 +331,7 @@ class SweepProgress:
                 self._stamps[run] = stamps[run]
                 self._report(run)
             if self.folder.done(block).exists() and not ended:
-                del self.pending[block]  # until now a run might have been retried
+                del self.pending[block]  # from now on, none of its runs can be retried
                 if self.bar is None and self.new_records and (left := self._time_left()):
                     self._print(left)
         if self.forecast is None and not self.remaining.timed:
@@ -373,7 +375,7 @@ class SweepProgress:
         self._print(f"[{self.done}/{self.total}] {text}")
 
     def _announce_slow_run(self) -> None:
-        """Announce the duration of the sweep's first run, if it is long, once the pace of its steps is known."""
+        """If the sweep's first run takes long, announce its duration once the pace of its steps is known."""
         run = next((lock.run for lock in self._locks() if lock.run), None)
         if run is None or (seconds := self.pace.observe(run, steps_done(self.folder, run))) is None:
             return
@@ -402,7 +404,7 @@ class SweepProgress:
             return f"preparing {block}: libraries and data"
         if scheduler := scheduler_of(self.site):
             return f"waiting for {scheduler.name} to start {block}"
-        return f"preparing {block}: Snakemake starts its executor"
+        return f"preparing {block}: Snakemake is starting its executor"
 
     def _locks(self) -> Iterator[LockOwner]:
         return filter(None, (read_lock(self.folder.lock(block)) for block in self.pending))
@@ -411,7 +413,7 @@ class SweepProgress:
         return f"about {approximate_duration(seconds)} left" if (seconds := self.seconds_left()) else ""
 
     def seconds_left(self) -> float:
-        """Return the seconds until the last run ends: the longer of the runs' durations and the forecast."""
+        """Return the seconds until the last run ends, from observed durations or the forecast, whichever is longer."""
         left = {block: [run for run in runs if run not in self.settled] for block, runs in self.pending.items()}
         runs = [run for block in left.values() for run in block]
         locks = [lock for lock in self._locks() if lock.run in runs]
@@ -422,7 +424,7 @@ class SweepProgress:
         return seconds / max(1, len(locks))  # jobs on a cluster run in parallel
 
     def _elapsed(self, lock: LockOwner) -> float:
-        """Return the seconds since the start of the current run, at most its expected duration."""
+        """Return the seconds since the start of the current run, capped at its expected duration."""
         if lock.run is None or lock.run_since is None:
             return 0.0
         elapsed = time.time() - datetime.fromisoformat(lock.run_since).timestamp()

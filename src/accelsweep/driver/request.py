@@ -41,16 +41,16 @@ class Extension(Frozen):
 
     @property
     def folder(self) -> str | None:
-        """The folder under `sweeps/` if the command itself plans several sweeps; None if it plans one."""
+        """The folder under `sweeps/` if the command plans several sweeps itself; None if it plans a single one."""
         return None
 
     def resolved(self, home: Path, request: Request) -> Request:
-        """Return the request with every decision fixed that a later driver must not make again. Raises InputError."""
+        """Return the request with all decisions fixed that a later driver must not revisit. Raises InputError."""
         del home
         return request
 
     def pinned(self, plan: Plan) -> Extension:
-        """Return this extension with the decisions of the first plan."""
+        """Return this extension with the decisions made in the first plan."""
         del plan
         return self
 
@@ -70,7 +70,7 @@ def _read_extension(value: Any) -> Any:
     for model in registry.loaded("request"):
         if model.model_fields["command"].default == value.get("command"):
             return model.model_validate(value)
-    raise ValueError(f"no feature has the command {value.get('command')!r}")
+    raise ValueError(f"no feature provides the command {value.get('command')!r}")
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Request:
         return self.extension.nodes if self.extension else ()
 
     def resume_command(self) -> str:
-        """Return the command that resumes this sweep. Secrets in addresses are masked.
+        """Return the command that resumes this sweep. Secrets in URLs are masked.
 
         It omits `--add-repeats`, because the plan already contains the added repeats.
         """
@@ -120,10 +120,10 @@ class Request:
 
     @property
     def budget_seconds(self) -> float | None:
-        """The time budget, given as `90s`, `30m`, `2h` or a number of seconds; None if not set. Raises InputError."""
+        """The time budget in seconds, from `90s`, `30m`, `2h` or a plain number; None if unset. Raises InputError."""
         if self.time_budget is None:
             return None
         seconds = parse_duration(self.time_budget, {"": 1, "s": 1, "m": 60, "h": 3600})
         if seconds is None:
-            raise InputError(f"--time-budget {self.time_budget!r} is not a time: write 90s, 30m or 2h")
+            raise InputError(f"--time-budget {self.time_budget!r} is not a duration: write it as 90s, 30m or 2h")
         return seconds

@@ -102,7 +102,7 @@ def _limited_kinds(site: Site) -> Iterator[_KindLimits]:
 
 
 def _capped(held: int, jobs: JobOptions) -> int:
-    """Return the GPU count, capped at the limit so that a CPU job that holds more GPUs on whole nodes can still run."""
+    """Return the GPU count, capped at the limit so that a CPU job whose whole nodes contain more GPUs can still run."""
     return held if jobs.max_gpus is None else min(held, jobs.max_gpus)
 
 
@@ -113,7 +113,7 @@ def find_profile(profile: str) -> Path:
         if candidate.is_dir() and any(candidate.glob("*.yaml")):
             return candidate.resolve()
     known = ", ".join(sorted(path.name for path in shipped.iterdir() if path.is_dir()))
-    raise InputError(f"no Snakemake profile {profile!r}: give a folder with a profile.yaml, or one of: {known}")
+    raise InputError(f"no Snakemake profile {profile!r}: pass a folder with a profile.yaml, or one of: {known}")
 
 
 def profile_executor(profile: str) -> str:
@@ -135,7 +135,7 @@ def check_profile(profile: str, site: Site) -> None:
 def check_executor(site: Site, executor: str) -> None:
     """Raise InputError if Snakemake's `executor` would run blocks locally that the site submits, or vice versa.
 
-    Also raised if the executor submits to another scheduler.
+    Also raised if the executor submits to a different scheduler.
     """
     scheduler = scheduler_of(site)
     if scheduler is not None and executor != scheduler.executor:
@@ -154,7 +154,7 @@ def check_executor(site: Site, executor: str) -> None:
 
 
 PYTHON_VARIABLE = "ACCELSWEEP_PYTHON"
-"""Environment variable that holds our interpreter's path, for commands in a profile, which is a static file."""
+"""Environment variable with our interpreter's path, for commands in a profile, which is a static file."""
 
 SWEEP_VARIABLE = "ACCELSWEEP_SWEEP"
 """Environment variable that passes the sweep planned from `experiment` from the main process to its jobs."""
@@ -182,7 +182,7 @@ class Sweep:
 
     @property
     def results(self) -> list[str]:
-        """The table of all records, the findings, and the page of the report."""
+        """The table of all records, the findings, and the report page."""
         return [self._relative(path) for path in (self.folder.records, self.folder.findings, self.folder.page)]
 
     @property
@@ -215,7 +215,7 @@ class Sweep:
         return self._resources(like=Resources(nodes=2, tasks=2))
 
     def _resources(self, like: Resources) -> dict[str, Callable[[Any, int], Value]]:
-        """Return a function for each resource of a block whose needs are `like` these, keyed by name."""
+        """Return a function for each resource that a block with needs `like` these requests, keyed by name."""
         scheduler = self.scheduler
         if scheduler is None:
             return {}
@@ -256,7 +256,7 @@ class Sweep:
         return f"(?:{wide})" if multi_node else rf"(?!(?:{wide})\b){BLOCK_NAME}"
 
     def python(self, wildcards: Any) -> str:
-        """Return the shell words that start Python for a block."""
+        """Return the shell command that starts Python for a block."""
         if self.scheduler is None:
             return shlex.quote(sys.executable)
         needs = self._block(wildcards).resources
@@ -268,7 +268,7 @@ class Sweep:
 
     @property
     def before_findings(self) -> str:
-        """Shell commands that features run once all jobs of a cluster have ended; empty without a cluster."""
+        """Shell commands that features run once all cluster jobs have ended; empty without a cluster."""
         if self.manifest.site.scheduler == "local":
             return ""
         programs = [feature.after_blocks for feature in registry.features() if feature.after_blocks]
@@ -277,14 +277,14 @@ class Sweep:
         )
 
     def apply_limits(self, workflow: Any) -> None:
-        """Limit the main Snakemake to the GPUs and queued jobs that the site and its node kinds allow."""
+        """Limit the main Snakemake process to the GPUs and queued jobs that the site and its node kinds allow."""
         for name, limit in resource_limits(self.manifest.site).items():
             if workflow.is_main_process and limit is not None:
                 given = workflow.global_resources.get(name)
                 workflow.register_resource(name, min(limit, given.value) if given and given.value else limit)
 
     def remove_secrets(self) -> None:
-        """Remove secrets from the environment, which sbatch copies into jobs in full, and report their names.
+        """Remove secrets from the environment, which sbatch copies into jobs in its entirety, and report their names.
 
         Call it after everything that may need them, such as the download of data.
         """
@@ -323,7 +323,7 @@ def load_sweep(config: Mapping[str, Any], *, is_main: bool) -> Sweep:
 
     `config` contains either `sweep` (a planned sweep, as NAME or sweeps/NAME) or `experiment`, with `overrides` (Hydra
     overrides, separated by spaces) and `name`; jobs receive the same config. Raises WorkflowError, which Snakemake
-    prints without traceback.
+    prints without a traceback.
     """
     from snakemake.exceptions import WorkflowError
 
@@ -371,7 +371,7 @@ def _plan(home: Path, config: Mapping[str, Any]) -> SweepFolder:
     if plan.manifest.site.scheduler != "local" and not {"'", '"'}.isdisjoint(overrides):
         raise InputError(
             "overrides with quotes do not reach cluster jobs intact: Snakemake passes them through two shells. "
-            "Write such a value into a file of conf/, or use accelsweep run"
+            "Write such a value to a file in conf/, or use accelsweep run"
         )
     with lock_sweep(SweepFolder(home, plan.manifest.sweep)):  # only its driver may replace the plan of a running sweep
         return write_plan(home, plan)

@@ -2,9 +2,9 @@
 
 Retries replace Snakemake's single rule (`retries`):
 
-* **A finished block counts as done.** With cgroups Slurm reports FAILED for a job in which the kernel killed any
-  process for lack of memory, even if that run is recorded as `out_of_memory` and the rest of the block was measured.
-  Snakemake would delete the done file and submit an empty job. The same applies to a job that is killed during cleanup.
+* **A finished block counts as done.** With cgroups, Slurm reports FAILED for a job in which the OOM killer killed any
+  process, even if that run is recorded as `out_of_memory` and the rest of the block was measured. Snakemake would
+  delete the done file and submit a job with nothing left to do. The same applies to a job killed during cleanup.
 * **A job above the scheduler's queue limit is deferred** until another job ends. The same applies while the scheduler
   is unreachable.
 * **A rejection is final**, and so is the driver's decision to skip a block: neither is retried.
@@ -41,7 +41,7 @@ DEFERRED = "accelsweep defers the job of block "
 _RETRY_SECONDS = 30.0
 
 _MAX_UNREACHABLE = 30
-"""Maximum number of submissions of a job to an unreachable scheduler: a controller takes minutes to restart."""
+"""Maximum number of times a job is submitted to an unreachable scheduler; restarting a controller takes minutes."""
 
 FileStamp = tuple[int, int] | None
 
@@ -64,7 +64,7 @@ def override_retries(
     """Replace Snakemake's handling of failed jobs. Call it once the scheduler exists and before any submission.
 
     Snakemake processes inside the jobs keep incomplete outputs; this process deletes those of failed jobs, as Snakemake
-    does by default. `is_skipped` returns whether the driver has skipped the block of this name.
+    does by default. `is_skipped` returns whether the driver has skipped the block with this name.
     """
     workflow.execution_settings.keep_incomplete = True  # passed on to jobs
     before = {path: file_stamp(path) for path in done_files}
@@ -155,7 +155,7 @@ class _Submissions:
             return True  # the next rejection triggers another check
 
     def _defer(self, job: Any, reason: str, *, probe: bool) -> None:
-        """Make a job ready again and withhold all free slots; if `probe` is set, free one after a few seconds."""
+        """Make a job ready again and withhold all free slots; if `probe` is set, free one slot after a delay."""
         from snakemake.logging import logger
 
         logger.warning(f"{DEFERRED}{job.wildcards.block} ({reason})")
@@ -247,7 +247,7 @@ def override_slurm_polling(workflow: Any, sweep: str, jobs_changed: str, *, driv
 
 
 class PollSchedule:
-    """Decides when to poll the controller. The first poll can wait: no job ends before it is submitted."""
+    """Determines when to poll the controller. The first poll can wait, because no job has been submitted yet."""
 
     def __init__(self, jobs_changed: str, max_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._jobs_changed, self._max_seconds, self._clock = jobs_changed, max_seconds, clock
@@ -259,7 +259,7 @@ class PollSchedule:
         """Return whether to poll now, for jobs that write these `files` when they end."""
         now, change = self._clock(), file_stamp(self._jobs_changed)
         stamps = {path: file_stamp(path) for path in files}
-        # A file that exists at the first check of its job was left by an earlier job.
+        # A file that already exists when its job is first checked was left behind by an earlier job.
         self._initial = {path: self._initial.get(path, stamp) for path, stamp in stamps.items()}
         ended = any(stamp not in (None, self._initial[path]) for path, stamp in stamps.items())
         elapsed = now - self._polled_at

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
 
 _SHARED_FILES = ("persistence", "input-output", "software-deployment", "sources", "storage-local-copies")
-"""Snakemake's jobs share all of these through the file system, but not its source cache (an empty folder in HOME)."""
+"""What Snakemake's jobs share through the file system: all but its source cache (an empty folder in HOME)."""
 
 
 def snakemake_options(plan: Plan, profile: str, jobs: int | None) -> list[str]:
@@ -75,7 +75,7 @@ def start_snakemake(folder: SweepFolder, options: Sequence[str], temporary: Path
     ]
     # The folder is part of the value, because Snakemake parses a bare 1e3 or 007 as a number.
     command += ["--config", f"sweep=sweeps/{folder.name}", "--", "results"]
-    # `-P` applies only to this Snakemake process; the variable applies to those that it starts.
+    # `-P` applies only to this Snakemake process; the variable applies to the processes that it starts.
     environment = {**without_options(os.environ), "PYTHONSAFEPATH": "1"}
     return ChildProcess(command, cwd=folder.home, log=folder.snakemake_log, environment=environment)
 
@@ -90,7 +90,7 @@ class SnakemakeRunner:
     """Runs a driver's Snakemake processes one after another; there may be several, because a plan can grow.
 
     `queue` is None without a scheduler; each Snakemake process uses a fresh queue derived from it. If the first
-    settings all fail in the same way, `abort_reason` says so and the rest is skipped, unless `keep_going` is set.
+    settings all fail in the same way, the rest is skipped and `abort_reason` is set, unless `keep_going` is set.
     `on_progress` is called twice a second. No run starts after `deadline` (monotonic clock). `temporary` is the folder
     for Snakemake's temporary files.
     """
@@ -116,7 +116,7 @@ class SnakemakeRunner:
         """Run Snakemake until every run of the written plan has been attempted; return its exit code.
 
         A run that kills its executor also ends its block. Snakemake is then restarted for the rest of the block, as
-        long as each pass uses up an attempt of some run; a run is attempted twice at most.
+        long as each pass uses up an attempt of some run; a run is attempted at most twice.
         """
         options, crashed = snakemake_options(plan, self.profile, self.jobs), self._crashed_attempts()
         while True:
@@ -132,7 +132,7 @@ class SnakemakeRunner:
             if code <= 0 or code == EXIT_INTERRUPTED or self.folder.stop.exists() or not restart:
                 return code
             for run in sorted(mark.parents[2].name for mark in newly_crashed):
-                say(f"{run} killed its executor: the other runs of its block go first")
+                say(f"{run} killed its executor: the other runs of its block are measured first")
 
     def _crashed_attempts(self) -> set[Path]:
         """Return the marker files of attempts whose executors died without recording them."""
@@ -151,7 +151,7 @@ class SnakemakeRunner:
         warn(reason)
         deadline = time.monotonic() + _EXECUTORS_END_SECONDS
         while any(map(live_lock, self.folder.locks())) and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)  # they write their own halt files
+            time.sleep(_POLL_SECONDS)  # the executors write their own halt files
         for block in Manifest.read(self.folder.manifest).blocks:
             if not self.folder.done(block.name).exists():
                 Halt(block=block.name, reason=masked(reason)).write(self.folder.halt(block.name))
@@ -204,7 +204,7 @@ class SnakemakeRunner:
                 snakemake.interrupt()
         if self.deadline is not None and time.monotonic() >= self.deadline and not self.folder.stop.exists():
             self.folder.stop.touch()
-            say("the time budget is spent: no further run is started")
+            say("the time budget is spent: no further runs will be started")
         if self._first_failures.common_error and not self.keep_going and not self.abort_reason:
             self.abort_reason = StopReason.alike.format(error=self._first_failures.common_error)
             snakemake.kill()  # on a signal it would write a report first, without our reason
@@ -257,7 +257,7 @@ _STEPS = {
 def why_snakemake_ended(log: Path, code: int) -> str:
     """Return the root cause of Snakemake's failure in one line, from its log and its exit code (negative for a signal).
 
-    If its log only says that a command failed, the log of that command, in the same folder, is searched.
+    If its log only reports that a command failed, the log of that command, in the same folder, is searched.
     """
     if code < 0:
         return f"it was killed by {_signal_name(-code)}"
@@ -277,7 +277,7 @@ def why_snakemake_ended(log: Path, code: int) -> str:
 
 
 def _error_messages(lines: Sequence[str]) -> Iterator[str]:
-    """Yield error messages, taken from the line that names the exception or the next, with the first file affected."""
+    """Yield error messages, from the line that names the exception or the next one, with the first affected file."""
     for number, (line, following) in enumerate(itertools.pairwise([*lines, ""])):
         if message := _JOB_MESSAGE.fullmatch(line):
             yield message[1]

@@ -1,4 +1,4 @@
-"""The lock held by a sweep's driver: it identifies the driver to `status`, and excludes a second driver."""
+"""The lock held by a sweep's driver: it identifies the driver to `status` and prevents a second driver."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from accelsweep.records.not_run_reasons import remove_halts
 from accelsweep.records.plan import LockOwner
 
 GRACE_SECONDS = 90.0
-"""Time for another driver to end after Ctrl-C; it only waits for its own children."""
+"""How long another driver may take to end after Ctrl-C, when it only waits for its own children."""
 
 
 class BackgroundState(Frozen):
     """The driver that was last started in the background."""
 
     place: str = Field(description="where it was started, such as `slurm`, `systemd` or `tmux`")
-    name: str = Field(description="its job, unit or session there")
+    name: str = Field(description="the name of its job, unit or session there")
     host: str = Field(description="the machine that started it")
     since: str = Field(description="when it was started")
     state: str | None = Field(description="its current state, or why the state is unknown; null once it is gone")
@@ -52,7 +52,7 @@ class BackgroundDriver(Protocol):
         """Return the driver's state; None if no driver was started."""
 
     def conflict(self) -> str | None:
-        """Return why this process must not drive the sweep: another driver is waiting or running. Raises if unknown."""
+        """Return why this process must not drive the sweep: another driver is queued or running. Raises if unknown."""
 
     def end(self, say: Callable[[str], None], grace_seconds: float) -> None:
         """End the driver that causes the conflict."""
@@ -98,7 +98,7 @@ def lock_sweep(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[Hel
         end_earlier_driver(folder)
     lock = acquire(folder.driver_file("lock"), "driver")
     if isinstance(lock, LockOwner):
-        remote = f" (a driver on another machine counts as dead after {STALE_AFTER_SECONDS:.0f} s without a heartbeat)"
+        remote = f" (a driver on another host is presumed dead after {STALE_AFTER_SECONDS:.0f} s without a heartbeat)"
         raise AccelsweepError(
             f"sweep {folder.name!r} is already being run by process {lock.pid} on {lock.host} since {lock.since}"
             f"{remote if owner_is_alive(lock) is None else ''}. Wait for it (accelsweep status {folder.name}), end it "
@@ -119,7 +119,7 @@ def end_earlier_driver(folder: SweepFolder) -> None:
     if (driver := active_driver(folder)) is not None:
         if owner_is_alive(driver) is None:
             raise AccelsweepError(
-                f"sweep {folder.name!r} is being run on {driver.host}; --cancel-old works on one machine. On "
+                f"sweep {folder.name!r} is being run on {driver.host}; --cancel-old only works on the same machine. On "
                 f"{driver.host}: kill -INT {driver.pid} (kill {driver.pid} if a script started it in the background)"
             )
         # A script's background process ignores SIGINT. SIGTERM leaves the jobs of a background driver running.
@@ -132,8 +132,8 @@ def end_earlier_driver(folder: SweepFolder) -> None:
 def clear_leftovers(folder: SweepFolder, say: Callable[[str], None]) -> None:
     """Clear leftovers of earlier commands that Snakemake must not see; `say` receives messages for the user.
 
-    Removes halt files and the stop file of a spent time budget, sets aside anything that occupies the path of a file,
-    resets modification times in the future, and lets features restore what they need.
+    Removes halt files and the stop file of an exhausted time budget, sets aside anything that occupies the path of a
+    file, resets modification times that lie in the future, and has features restore what they need.
     """
     for unexpected in set_unexpected_files_aside(folder):
         say(f"warning: {unexpected}")
@@ -168,7 +168,7 @@ def refuse_unwritable(folder: SweepFolder) -> None:
     except KeyError:
         name = f"user {owner}"
     raise InputError(
-        f"{problem}, which belong{'' if others else 's'} to {name}. To share a sweep in a group, have them run "
+        f"{problem}, which belong{'' if others else 's'} to {name}. To share a sweep within a group, have them run "
         f"`chmod -R g+w {places}`, and have everyone set `umask 002` before measuring; or use another sweep "
         "name (--name)"
     )

@@ -1,1 +1,1 @@
-"""Execute one block: launch its runs one after another, monitor them, and record how each one ended."""
+"""Execute one block: launch its runs one after another, monitor them, and record how each run ended."""

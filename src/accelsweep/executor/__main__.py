@@ -1,4 +1,4 @@
-"""`python -m accelsweep.executor BLOCK_FILE`: the executor of one block, as Snakemake starts it.
+"""`python -m accelsweep.executor BLOCK_FILE`: the executor of one block, as started by Snakemake.
 
 `--prepare sweeps/NAME` prepares the sweep's data before the first block. If the driver runs a fork server, the work is
 done in a process forked from it, with torch already loaded. Otherwise this process does the work itself.

@@ -1,4 +1,4 @@
-"""One attempt at one run: lease devices, launch, monitor, classify, record. The block decides on retries."""
+"""One attempt at one run: lease devices, launch, monitor, classify, record. Retries are left to `block`."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ def _job_log() -> str | None:
 
 
 def rank_environment(spec: RunSpec, lease: Lease, version: CodeVersion | None) -> dict[str, str]:
-    """Return the variables that an attempt adds for all ranks; the setting's `env` takes precedence."""
+    """Return the environment variables that an attempt sets for all ranks; the setting's `env` takes precedence."""
     versioned = {} if version is None else version.environment
     return {**lease.environment, **rendezvous(spec), **versioned, **spec.config.env}
 
 
 @dataclass(frozen=True)
 class RankRunner:
-    """Runs ranks to completion. `heartbeat` is called about once a second meanwhile.
+    """Runs ranks to completion, calling `heartbeat` about once a second.
 
-    `cpus` is the number of CPU cores on each node, for runs across nodes.
+    `cpus` is the number of CPU cores on each node of a multi-node run.
     """
 
     launcher: Launcher
@@ -111,7 +111,7 @@ class AttemptRunner:
         return RunFolder(self.folder.run(run.name), run.name)
 
     def attempt(self, run: Run) -> Conclusion | None:
-        """Make one attempt at `run` and write its record; None if the attempt was interrupted."""
+        """Make one attempt at `run` and write its record; return None if the attempt was interrupted."""
         config, site = self.block.configs[run.setting], self.manifest.site
         try:
             if config.num_nodes > 1:
@@ -126,7 +126,7 @@ class AttemptRunner:
             self.lock.clear_run()
 
     def record_without_launch(self, run: Run, conclusion: Conclusion) -> Conclusion:
-        """Record a conclusion that was reached without starting anything."""
+        """Record a conclusion that was reached without launching the run."""
         spec = self._spec(run, self._begin(run))
         self.lock.confirm()
         config, provenance = self.block.configs[run.setting], self._provenance(spec, "none")
@@ -183,7 +183,7 @@ class AttemptRunner:
                     results, conclusion = measured, Conclusion(Outcome.measured, None)
                 doubts = ending_doubts(ending, conclusion)
         if conclusion is None:
-            self.say(f"{spec.run.name}: stopped before its end; it will be measured again")
+            self.say(f"{spec.run.name}: interrupted; it will be measured again")
             return None
         if conclusion.outcome is Outcome.crashed:
             check_disk_space(self.folder.root, self._limits)  # a full disk is not the run's fault
@@ -196,7 +196,7 @@ class AttemptRunner:
         return conclusion
 
     def _provenance(self, spec: RunSpec, launcher: str) -> Provenance:
-        """Return the current conditions, just before the ranks import the user's code."""
+        """Return the conditions at this moment, just before the ranks import the user's code."""
         version = self.current.versions.get(spec.config)
         git = git_state(self.folder.home if version is None else version.folder)
         return Provenance(launcher, now(), self.current.read_fingerprint(spec.config), git)
@@ -219,14 +219,14 @@ def standalone_spec(
 ) -> RunSpec:
     """Return the spec for running a setting's first repeat outside the sweep, with its files in `attempt`.
 
-    Raises InputError, naming the `command`, if no block holds the setting or the setting uses several nodes, and
+    Raises InputError, naming the `command`, if no block contains the setting or the setting uses several nodes, and
     DamagedFile under the same conditions as `block_of`.
     """
     manifest = Manifest.read(folder.manifest)
     block = block_of(folder, manifest, setting)
     config = block.configs[setting]
     if config.num_nodes > 1:
-        raise InputError(f"setting {setting!r} uses {config.num_nodes} nodes; {command} only runs on this one")
+        raise InputError(f"setting {setting!r} uses {config.num_nodes} nodes, but {command} supports only one node")
     run = Run.of(setting, 0, config.seed)
     return replace(_run_spec(folder, manifest, block, run, attempt), substitute=substitute, extra_steps=extra_steps)
 

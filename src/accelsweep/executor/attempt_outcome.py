@@ -1,8 +1,8 @@
 """The outcome of a run, derived from how its processes ended, with an actionable reason.
 
-Ranks report before teardown. The root cause is the first of the following that any rank reports: out of memory,
-divergence, unsupported, an exception in user code, a death without a report, a failed collective. The later ones are
-usually consequences.
+Ranks report before teardown. The root cause is the first of the following that applies to any rank: out of memory,
+divergence, unsupported, an exception in user code, a death without a report, a failed collective. Causes further down
+this list are usually consequences of an earlier one.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from accelsweep.worker.run_spec import RunSpec
 
 _ABORTED_FOR_MEMORY = re.compile(r"std::bad_alloc|out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 
-_WORKER_KILLED = "killed by signal: Killed"  # torch's DataLoader prints this for a worker that got SIGKILL
+_WORKER_KILLED = "killed by signal: Killed"  # torch's DataLoader prints this for a worker that received SIGKILL
 
-_DIED = PRECEDENCE.index("collective") - 0.5  # such a death causes collective errors in peers
+_DIED = PRECEDENCE.index("collective") - 0.5  # the death of a rank causes collective errors in its peers
 
 _TERMINATED = _DIED + 0.25  # by SIGTERM, which srun sends to the other ranks once one of them has died
 
@@ -54,7 +54,7 @@ class Conclusion:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """How one rank ended, as a possible explanation of how the run ended; the smallest `order` wins."""
+    """How one rank ended, as a possible cause of the run's outcome; the candidate with the smallest `order` wins."""
 
     order: float
     rank: int
@@ -64,7 +64,7 @@ class _Candidate:
 def conclude(spec: RunSpec, ending: Ending, results: Mapping[int, RankResult], limits: Limits) -> Conclusion | None:
     """Return the conclusion on a run, taking its log into account; None if interrupted before all ranks reported.
 
-    `results` holds the readable results of the ranks in `ending.reported`.
+    `results` contains the readable results of the ranks in `ending.reported`.
     """
     if ending.cause == "interrupted" and len(results) < spec.world_size:
         return None
@@ -76,7 +76,7 @@ def conclude(spec: RunSpec, ending: Ending, results: Mapping[int, RankResult], l
 def classify(
     ending: Ending, results: Mapping[int, RankResult], tail: str, limits: Limits, hung: str = ""
 ) -> Conclusion:
-    """Return the conclusion on a run that was not interrupted; `hung` states what its ranks were doing when stopped."""
+    """Return the conclusion on a run that was not interrupted; `hung` describes what its ranks were doing."""
     ranks = range(len(ending.exit_codes))
     if all(rank in results and results[rank].outcome is Outcome.measured for rank in ranks):
         return Conclusion(Outcome.measured, None)
@@ -129,7 +129,7 @@ def _unreported(ending: Ending, results: Mapping[int, RankResult], tail: str) ->
 
 def _lost(subject: str, rank: int, ending: Ending, tail: str) -> _Candidate:
     if lines := memory_lines(tail.split(" | ")):
-        reason = f"{subject} was lost for lack of memory: {lines[0].text} ({lines[0].key})"
+        reason = f"{subject} was lost because it ran out of memory: {lines[0].text} ({lines[0].key})"
         return _Candidate(PRECEDENCE.index("out_of_memory"), rank, Conclusion(Outcome.out_of_memory, reason))
     reason = f"{subject} was lost: {ending.lost[rank]}{_quoted(tail)}"
     return _Candidate(_DIED, rank, Conclusion(Outcome.crashed, reason, retryable=True))
@@ -138,7 +138,7 @@ def _lost(subject: str, rank: int, ending: Ending, tail: str) -> _Candidate:
 def _died(subject: str, rank: int, code: int, ending: Ending, tail: str) -> _Candidate:
     memory = None
     if code == -signal.SIGKILL and ending.oom_kills > 0:
-        memory = "was killed by the operating system for lack of memory (its count of such kills rose)"
+        memory = "was killed by the operating system because memory ran out (the out-of-memory kill count increased)"
     elif code == -signal.SIGABRT and (match := _ABORTED_FOR_MEMORY.search(tail)):
         memory = f"aborted: {match[0]}"
     if memory is not None:
@@ -162,8 +162,8 @@ def _quoted(tail: str) -> str:
 def memory_failure(job_logs: Sequence[str | None]) -> MemoryLine | None:
     """Return the scheduler's out-of-memory line in the logs of the jobs that a run brought down; None if there is none.
 
-    One line about a whole job is enough. A line about individual processes may concern another run, so several jobs are
-    required, each of which must contain such a line.
+    One line about a whole job is enough. A line about individual processes may concern a different run, so there must
+    be several jobs, each with such a line in its log.
     """
     lines_by_job = [
         memory_lines(tail_lines(Path(log), max_bytes=_JOB_LOG_BYTES) if log else ()) for log in dict.fromkeys(job_logs)
@@ -184,6 +184,6 @@ def ending_doubts(ending: Ending, conclusion: Conclusion) -> list[Doubt]:
         Doubt(
             code="bad_teardown",
             message=f"all results were on disk, but the processes did not exit cleanly (exit codes by rank: {codes})",
-            remedy="read run.log; the results were measured before that, but the cause may disturb other runs too",
+            remedy="read run.log; the results were measured before that, but the cause may also affect other runs",
         )
     ]

@@ -1,7 +1,7 @@
 """Search for the largest batch size that fits, by doubling and bisecting. Each trial runs in its own processes.
 
-A batch does not fit if its trial runs out of memory: an allocator's error, a `MemoryError`, or a kill for lack of
-memory. Any other failure ends the search with its reason. Because a trial's processes end with it, the next trial
+A batch does not fit if its trial runs out of memory: an allocator error, a `MemoryError`, or an out-of-memory kill. Any
+other failure ends the search, with that failure as the reason. Because a trial's processes end with it, the next trial
 starts on a clean device.
 """
 
@@ -32,7 +32,7 @@ _TRIAL_STEPS = {"warmup_steps": 2, "min_steps": 1, "max_steps": 1, "min_seconds"
 """Three steps in total, because the optimiser's state only exists after the first update."""
 
 _FITS = (Outcome.measured, Outcome.diverged)
-"""Diverged trials count as well: a NaN loss uses as much memory as any other."""
+"""The outcomes of a trial that fits. A diverged trial counts, because a NaN loss uses as much memory as any other."""
 
 _MEMORY_DOUBTS = ("foreign_process", "swap")
 
@@ -47,7 +47,7 @@ class Line(NamedTuple):
 def fit_line(points: Sequence[tuple[int, int]]) -> Line:
     """Return the least-squares line through (samples, bytes); a confidence interval requires three points."""
     if len({samples for samples, _ in points}) < 2:
-        reason = "fewer than two batches that fit have a peak"
+        reason = "fewer than two of the batches that fit have a known peak"
         return Line(Coefficient(value=None, reason=reason), Coefficient(value=None, reason=reason))
     count = len(points)
     mean_x, mean_y = (math.fsum(values) / count for values in zip(*points, strict=True))
@@ -55,7 +55,7 @@ def fit_line(points: Sequence[tuple[int, int]]) -> Line:
     slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in points) / spread
     intercept = mean_y - slope * mean_x
     if count < 3:
-        reason = "two batches give a line without an interval"
+        reason = "two batches determine a line but no interval"
         return Line(Coefficient(value=slope, reason=reason), Coefficient(value=intercept, reason=reason))
     from accelsweep.analysis.intervals import critical_t  # imports scipy
 
@@ -115,7 +115,7 @@ class SearchResult(NamedTuple):
 
 
 class BatchSizeSearch:
-    """One search. The run's log receives a line for each trial, and the output of a trial that ended the search."""
+    """A single search. The run's log receives one line per trial, and the output of the trial that ended the search."""
 
     def __init__(
         self, spec: RunSpec, limits: Limits, run_ranks: Callable[[RunSpec, Limits], Ending], say: Callable[[str], None]
@@ -235,11 +235,11 @@ def _value(result: RankResult, name: str) -> float | None:
 
 
 def _largest_batch_metrics(result: LargestBatch, config: SettingConfig) -> dict[str, Metric]:
-    """Return a search's metrics: the largest batch size, the smallest too large one, and the line's coefficients."""
+    """Return a search's metrics: the largest batch size, the smallest too-large one, and the line's coefficients."""
     peak = max((trial.peak_bytes or 0 for trial in result.trials if trial.batch_size == result.largest), default=0)
     at_least = "" if result.too_large is not None else f"at least, up to measure.max_batch={config.measure.max_batch}; "
     repeated = result.rows is not None and result.largest * config.world_size > result.rows
-    rows = f"; the {result.rows} rows of the data repeated" if repeated else ""
+    rows = f"; the data's {result.rows} rows are repeated" if repeated else ""
     scope = f"{at_least}per rank, {result.headroom:.0%} of the free memory reserved{rows}"
     too_large = Metric(value=None, unit="samples", reason="no batch up to measure.max_batch is too large")
     if result.too_large is not None:

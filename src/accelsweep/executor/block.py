@@ -1,4 +1,4 @@
-"""Execute one block: skip reusable results, measure the other runs in order, write the done file for Snakemake."""
+"""Execute one block: skip reusable results, measure the remaining runs in order, write the done file for Snakemake."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _RUN_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 
 def say(line: str) -> None:
-    """Print one line of progress with the time of day."""
+    """Print one line of progress, prefixed with the time of day."""
     print(f"{time.strftime('%H:%M:%S')} {escaped(masked(line))}", flush=True)  # noqa: T201 - this is the block's log
 
 
@@ -55,16 +55,16 @@ def _read_plan(block_file: Path) -> tuple[Block, Manifest]:
     except DamagedFile as error:
         raise needs_planning(error) from None
     if block.name != path.stem or not all(_RUN_NAME.fullmatch(run.name) for run in block.runs):
-        raise needs_planning(DamagedFile(path, f"its contents are those of block {block.name!r}"))
+        raise needs_planning(DamagedFile(path, f"it contains block {block.name!r}"))
     if all(planned.name != block.name for planned in manifest.blocks):
         raise InputError(
-            f"{block_file}: revision {manifest.revision} of the plan has no such block; plan the sweep again"
+            f"{block_file}: revision {manifest.revision} of the plan does not contain this block; plan the sweep again"
         )
     return block, manifest
 
 
 def execute_block(block_file: Path, launcher: Launcher, *, cancel_old: bool) -> int:
-    """Produce a record of every wanted run of a block and write the block's done file; return the exit code.
+    """Produce a record for every wanted run of a block, then write the block's done file; return the exit code.
 
     The exit code is 0 on success, 1 if the sweep's stop file or limits.block_seconds ended the block early, and 128 + N
     after signal N. Finished runs are kept. If the block ends early, a stop reason is written next to it
@@ -93,7 +93,7 @@ def execute_block(block_file: Path, launcher: Launcher, *, cancel_old: bool) -> 
 
 @contextlib.contextmanager
 def _errors_as_stop_reasons(folder: SweepFolder, block: str) -> Iterator[None]:
-    """Write a stop reason for any error in the with-block, and raise it; a disk error becomes an AccelsweepError."""
+    """Write a stop reason for any error in the with-block and re-raise it, a disk error as an AccelsweepError."""
     try:
         yield
     except Exception as error:
@@ -112,7 +112,7 @@ def _write_stop_reason(folder: SweepFolder, block: str, why: str) -> None:
     try:
         Halt(block=block, reason=masked(why)).write(folder.halt(block))
     except OSError as error:
-        say(f"this could not be written for `status` and the report: {error}")
+        say(f"this reason could not be saved for `status` and the report: {error}")
 
 
 def _stopped(signals: Signals) -> str:
@@ -136,7 +136,7 @@ class _BlockExecutor:
         self._say(f"block {self._block}: {len(self._wanted)} runs wanted, {len(pending)} to measure")
         if pending:
             linux.adopt_orphans()
-            started = time.monotonic()  # started only now, so that one run is measured however short the limit is
+            started = time.monotonic()  # only now, so that one run is measured however short the limit is
             for run in pending:
                 if (why := self._why_stop(started)) is not None:
                     return why
@@ -195,7 +195,7 @@ class _BlockExecutor:
         attempts = run_folder.fatal_attempts()
         memory = memory_failure([run_folder.job_log(number) for number in attempts])
         if memory is not None:
-            reason = f"{memory.scheduler} ended its job for lack of memory: {memory.text} ({memory.key})"
+            reason = f"{memory.scheduler} ended its job because it ran out of memory: {memory.text} ({memory.key})"
             return Conclusion(Outcome.out_of_memory, reason)
         if len(attempts) >= _MAX_EXECUTOR_DEATHS:
             numbers = ", ".join(map(str, attempts))
@@ -216,14 +216,14 @@ def main(launcher: Launcher | None = None) -> int:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("block_file", type=Path, nargs="?", help="sweeps/NAME/blocks/BLOCK.json")
     what.add_argument("--prepare", type=Path, metavar="sweeps/NAME", help="prepare the data of a sweep instead")
-    parser.add_argument("--cancel-old", action="store_true", help="end an executor that already works on this block")
+    parser.add_argument("--cancel-old", action="store_true", help="end an executor already working on this block")
     arguments = parser.parse_args()
     if arguments.prepare:
         return exit_code_of(
             lambda: print(f"{len(prepare(planned_sweep(arguments.prepare)))} data modules are ready")  # noqa: T201 - the result
         )
     when = time.strftime("%Y-%m-%d %H:%M:%S")
-    print(f"# {when}, process {os.getpid()} on {socket.gethostname()}", flush=True)  # noqa: T201 - the log also has earlier commands' output
+    print(f"# {when}, process {os.getpid()} on {socket.gethostname()}", flush=True)  # noqa: T201 - the log also contains the output of earlier commands
     launcher = launcher or Launcher()
     return exit_code_of(
         lambda: execute_block(arguments.block_file, launcher, cancel_old=arguments.cancel_old), report=say

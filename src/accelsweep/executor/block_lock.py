@@ -29,7 +29,7 @@ def block_lock(
 ) -> Iterator[HeldLock]:
     """Hold the lock on `block` inside the with-block; wait for a live holder, or end it if `cancel_old` is set.
 
-    Raises Interrupted if `pause(seconds)` returns True, AccelsweepError if a holder on another host cannot be ended.
+    Raises Interrupted if `pause(seconds)` returns True, and AccelsweepError if the holder to end is on another host.
     """
     announced = signalled_at = None
     while isinstance(holder := acquire(folder.lock(block), block), LockOwner):
@@ -55,7 +55,7 @@ def end_holder(
     *,
     kill_after_seconds: float = _KILL_AFTER_SECONDS,
 ) -> None:
-    """End a lock's holder on this host: send `first`, SIGKILL after `kill_after_seconds`; return once it is gone."""
+    """End a lock's holder on this host: send `first`, then SIGKILL after `kill_after_seconds`; wait for its end."""
     for number, timeout in ((first, kill_after_seconds), (signal.SIGKILL, _KILL_AFTER_SECONDS)):
         if not owner_is_alive(hold):
             return
@@ -64,7 +64,7 @@ def end_holder(
         while owner_is_alive(hold) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS / 5)
     if owner_is_alive(hold):
-        raise AccelsweepError(f"process {hold.pid} works on {hold.block} and cannot be ended; end it by hand")
+        raise AccelsweepError(f"process {hold.pid} is working on {hold.block} and cannot be killed; end it by hand")
 
 
 def end_executors(folder: SweepFolder, say: Callable[[str], None]) -> None:
@@ -82,11 +82,11 @@ def end_executors(folder: SweepFolder, say: Callable[[str], None]) -> None:
 def _send_signal(holder: LockOwner, number: signal.Signals, say: Callable[[str], None]) -> None:
     if owner_is_alive(holder) is None:
         raise AccelsweepError(_on_other_host(holder))
-    say(f"sending {number.name} to process {holder.pid}, which works on block {holder.block} (--cancel-old)")
+    say(f"sending {number.name} to process {holder.pid}, which is working on block {holder.block} (--cancel-old)")
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(holder.pid).send_signal(number)  # psutil raises if the process ID was reused
 
 
 def _on_other_host(hold: LockOwner) -> str:
     cancel = f"scancel {hold.job}" if hold.job else f"kill {hold.pid} on {hold.host}"
-    return f"block {hold.block} is being run on {hold.host}; --cancel-old works on one machine: {cancel}"
+    return f"block {hold.block} is being run on {hold.host}; --cancel-old only works on the same machine: {cancel}"

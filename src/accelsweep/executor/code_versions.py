@@ -18,7 +18,7 @@ from accelsweep.run_config import TREE_VARIABLE, SettingConfig
 
 @dataclass(frozen=True)
 class CodeVersion:
-    """A version whose tree exists. `folder` is the tree, or the working directory if the version has no tree."""
+    """A version that is ready to use. `folder` is its tree, or the working directory if the version has no tree."""
 
     tree: Tree
     folder: Path
@@ -73,7 +73,7 @@ class CodeVersions:
         version, name = self.get(config), config.version_id
         if version is None and name is not None:
             raise AccelsweepError(
-                f"the version's tree {self._folder.version(name)} does not exist; the same command creates it again"
+                f"the version's tree {self._folder.version(name)} does not exist; running the same command recreates it"
             )
         return version
 

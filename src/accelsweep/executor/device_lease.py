@@ -1,7 +1,7 @@
 """Leases of this machine and its devices: `flock` on a node-local path, held as long as any process of a run lives.
 
-A run's processes inherit the locked descriptors, so after SIGKILL of the executor an orphan still holds its devices.
-The whole machine has a single lock, because timed runs disturb each other whatever devices they use. Settings with
+A run's processes inherit the locked descriptors, so an orphan still holds its devices after its executor was killed.
+The whole machine has a single lock, because timed runs disturb each other regardless of their devices. Settings with
 `measure.concurrency` above 1 share the lock; the analysis flags runs that overlapped. Nothing is locked on the sweep's
 own file system, which may be a network file system.
 """
@@ -52,7 +52,7 @@ def leased(
 ) -> Iterator[Lease]:
     """Hold the machine and the devices that `config` requests inside the with-block.
 
-    `holder` is shown to other processes that wait; `say` receives the reason for waiting, once. `models` restricts the
+    `holder` is shown to waiting processes; `say` receives the reason for waiting, once. `models` restricts the
     device models (empty means any). Raises NotEnoughDevices, and Interrupted if `pause` returns True.
     """
     candidates = _candidates(config.accelerator, config.devices, models)
@@ -80,8 +80,8 @@ def _candidates(accelerator: str, count: int, models: Sequence[str]) -> Mapping[
         wanted = f" of the model {' or '.join(models)}" if models else ""
         others = f" ({', '.join(sorted({gpu.model for gpu in gpus}))})" if models and gpus else ""
         raise NotEnoughDevices(
-            f"the run needs {count} {accelerator.upper()} devices{wanted}; this machine shows "
-            f"{len(candidates)}{others}, fewer than its site's inventory states"
+            f"the run needs {count} {accelerator.upper()} devices{wanted}, but this machine shows only "
+            f"{len(candidates)}{others}, fewer than its site's inventory lists"
         )
     return candidates
 
@@ -89,7 +89,7 @@ def _candidates(accelerator: str, count: int, models: Sequence[str]) -> Mapping[
 def _try_lease(
     stack: ExitStack, config: SettingConfig, candidates: Mapping[str, str] | None, holder: str
 ) -> Lease | None:
-    # All or nothing: two runs that each keep some devices while they wait for more would deadlock.
+    # All or nothing: two runs that each hold some devices while waiting for more would deadlock.
     wanted = 0 if candidates is None else config.devices
     with ExitStack() as trial:
         machine = _try_lock(trial, "machine", holder, shared=config.measure.shared)

@@ -1,6 +1,6 @@
-"""Request an executor from the fork server, forward signals to it, and return its exit code.
+"""Request an executor from the fork server, forward signals to the executor, and return its exit code.
 
-A fork inherits what a fresh interpreter would read for itself, so the server only serves clients whose process
+A fork inherits what a fresh interpreter would read anew, so the server only serves clients whose process
 environment (variables, limits, cores, interpreter) is identical to its own.
 """
 

@@ -1,4 +1,4 @@
-"""`python -m accelsweep.executor.fork_server DESCRIPTOR`: forks an executor for each block, with torch imported once.
+"""`python -m accelsweep.executor.fork_server DESCRIPTOR`: imports torch once and forks an executor for each block.
 
 DESCRIPTOR is a socket on which the driver already listens, so an early client simply waits for the imports to finish.
 The server never imports user code, has no state, and dies with the driver. An executor ends with the job that requested
@@ -59,7 +59,7 @@ def _serve(
             return
         # the versions as installed now: torch may have been upgraded since it was imported
         if unlike := differences(state, {**request["process_state"], **core_versions()}):
-            send(connection, {"refused": f"another process environment: {', '.join(unlike)}"})
+            send(connection, {"refused": f"a different process environment: {', '.join(unlike)}"})
             return
         connection.settimeout(None)
         if os.fork() == 0:
@@ -89,7 +89,7 @@ def _be_executor(connection: socket.socket, streams: list[int], request: dict[st
         sys.stdout.flush()
         sys.stderr.flush()
         send(connection, {"code": code})
-    except BaseException:  # noqa: BLE001 - see above; a missing code tells the client that something went wrong
+    except BaseException:  # noqa: BLE001 - see above; the client recognises the failure by the missing code
         traceback.print_exc()
         sys.stderr.flush()
     finally:

@@ -33,7 +33,7 @@ class Interrupted(Exception):
 
 
 class Signals:
-    """Within `caught()`, the first of `STOP_SIGNALS` is kept in `stop`, and SIGCHLD only wakes `wait`."""
+    """Within `caught()`, the first stop signal to arrive is stored in `stop`, and SIGCHLD only wakes `wait`."""
 
     def __init__(self) -> None:
         self.stop: signal.Signals | None = None
@@ -78,7 +78,7 @@ class Signals:
     @staticmethod
     @contextlib.contextmanager
     def blocked() -> Iterator[None]:
-        """Block the stop signals, so that no child is forked while one is about to be handled."""
+        """Block the stop signals, so that no child is forked while such a signal is pending."""
         previous = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             yield

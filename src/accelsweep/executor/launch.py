@@ -1,9 +1,9 @@
 """Start, signal and reap the processes of a run's ranks, forked with torch loaded or spawned as fresh interpreters.
 
-All ranks of a run form one process group, die with the executor, write to the run's log, and receive torchrun's
-environment variables. Forking is safe because the parent never imports user code, runs no torch operation, never
-touches CUDA, and has no threads left after a trial fork (the first fork ends NumPy's and SciPy's OpenBLAS threads).
-Otherwise ranks are spawned.
+All ranks of a run form one process group, die with the executor, write to the run's log, and receive the environment
+variables that torchrun would set. Forking is safe because the parent never imports user code, runs no torch operation,
+never touches CUDA, and has no threads left after a trial fork (the first fork ends NumPy's and SciPy's OpenBLAS
+threads). Otherwise ranks are spawned.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ LaunchMethod = Literal["fork", "spawn", "srun"]
 """How ranks are started; `srun` starts one process on each node, which forks or spawns that node's ranks."""
 
 SPAWN_COMMAND = (sys.executable, "-P", "-m", "accelsweep.worker.main")
-"""The command of a spawned rank, without the path of its spec. `-P`: the user's files must not shadow ours."""
+"""The command of a spawned rank, without the path of its spec. `-P` keeps the user's files from shadowing ours."""
 
 
 class UnsafeFork(Exception):
-    """A forked run could hang or find CUDA broken; the message states the reason."""
+    """A forked run could hang or find CUDA broken; the message gives the reason."""
 
 
 def run_rank(spec: RunSpec) -> None:
@@ -67,7 +67,7 @@ def prepare_to_fork(preload: Callable[[], None] = preload) -> None:
         raise UnsafeFork(f"forking a process with torch loaded is not safe on {sys.platform}")
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a CUDA call here would break CUDA in every child
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # for pyarrow's allocator
-    gc.disable()  # collecting during imports takes a sixth of their time and frees nothing
+    gc.disable()  # collection takes a sixth of the import time and frees nothing
     try:
         preload()
     finally:
@@ -94,14 +94,14 @@ class Ranks(Protocol):
     """The exit code of each rank that has ended: negative if a signal ended it, None if the rank was lost."""
 
     lost: dict[int, str]
-    """Where each lost rank was running."""
+    """For each lost rank, its node and how contact with it was lost."""
 
     oom_kills: int
     """The number of out-of-memory kills on other nodes."""
 
     @property
     def all_ended(self) -> bool:
-        """Whether no process of the run is left to wait for."""
+        """Whether all processes of the run have ended."""
 
     def poll(self) -> None:
         """Update `exit_codes` without waiting."""
@@ -169,7 +169,7 @@ class Launch:
 class Launcher:
     """Starts ranks: a fork calls `entry`, a fresh interpreter runs `spawn_command`.
 
-    `safe` states whether this process may fork ranks; None until it has prepared to fork.
+    `safe` is whether this process may fork ranks; None until it has prepared to fork.
     """
 
     entry: RankEntry = run_rank
@@ -178,7 +178,7 @@ class Launcher:
     safe: bool | None = None
 
     def method_for(self, config: SettingConfig, say: Callable[[str], None]) -> LaunchMethod:
-        """Return how to start a setting's ranks; `say` receives the reason if a fork was wanted but is not safe."""
+        """Return how to start a setting's ranks; `say` receives the reason if forking was requested but is not safe."""
         if config.launcher == "spawn" or config.env:
             return "spawn"  # variables such as OMP_NUM_THREADS are read at import: a fork is too late
         if self.safe is None:
@@ -243,7 +243,7 @@ class Launcher:
 
 
 def call(entry: RankEntry, spec: RunSpec) -> int:
-    """Call `entry` as this process's main program; return its exit code. Its exceptions go to stderr."""
+    """Call `entry` as this process's main program; return its exit code. Tracebacks are written to stderr."""
     faulthandler.enable()
     code = 0
     try:

@@ -1,7 +1,7 @@
 """A run on several nodes, as seen by its executor on the first node: one `srun` with a node agent on every node.
 
 Node agents write how their ranks ended to the attempt's folder on the shared file system. If a node goes silent, srun
-ends the other nodes, and the silent node's ranks count as lost.
+ends the other nodes, and the silent node's ranks are considered lost.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _POLL_SECONDS = 0.5
 
 
 class NodeReport(Document):
-    """How the ranks of one node have ended so far, and the number of processes killed there for lack of memory.
+    """How the ranks of one node have ended so far, and the number of out-of-memory kills on that node.
 
-    `stacks` means that the node has dumped the stacks of its ranks on request.
+    `stacks` is set once the node has dumped the stacks of its ranks on request.
     """
 
     kind: ClassVar[str] = "node-report"
@@ -51,12 +51,12 @@ class NodeReport(Document):
 
     @classmethod
     def path(cls, spec: RunSpec, node: int) -> Path:
-        """The path of the report from node number `node`."""
+        """Return the path of the report from node number `node`."""
         return Path(spec.attempt_folder) / f"node-{node}.json"
 
 
 def stacks_request(spec: RunSpec) -> Path:
-    """The path of the empty file that makes all node agents dump the stacks of their ranks."""
+    """Return the path of the empty file that makes all node agents dump the stacks of their ranks."""
     return Path(spec.attempt_folder) / "stacks"
 
 
@@ -66,7 +66,7 @@ def check_multi_node(config: SettingConfig, container: str | None = None) -> Non
         connect_to_proxy().close()
     job = this_job()
     if job is None or job.across_nodes(config.num_nodes, 1, (sys.executable,)) is None:
-        raise NotEnoughDevices(f"the run requires {config.num_nodes} nodes; this executor is not in a Slurm job")
+        raise NotEnoughDevices(f"the run requires {config.num_nodes} nodes, but this executor is not in a Slurm job")
 
 
 def start_on_nodes(launch: Launch, cpus: int) -> RemoteRanks:
@@ -118,7 +118,7 @@ class RemoteRanks:
             self.lost[rank] = f"node {node} {where} {what}; srun ended with exit code {self.srun.returncode}"
 
     def signal(self, number: signal.Signals) -> None:
-        """Stop ranks with SIGUSR1, which srun forwards; for SIGKILL, make srun kill its step (SIGTERM), then srun."""
+        """Stop ranks with SIGUSR1, which srun forwards; for SIGKILL, have srun end its step (SIGTERM), then kill it."""
         with contextlib.suppress(ProcessLookupError):
             if number is not signal.SIGKILL:
                 self.srun.send_signal(signal.SIGUSR1)

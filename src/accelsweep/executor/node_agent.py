@@ -28,7 +28,7 @@ from accelsweep.signals import exit_code_of, parser_for
 from accelsweep.worker.run_spec import RunSpec
 
 _LEASE_TIMEOUT_SECONDS = 60.0
-"""The longest wait for a node that times another run; without a limit, two runs could wait for each other's nodes."""
+"""The longest wait for a node that is timing another run; otherwise, two runs could wait for each other's nodes."""
 
 _POLL_SECONDS = 1.0
 
@@ -63,14 +63,14 @@ def run_node(spec: RunSpec) -> None:
 
 @contextlib.contextmanager
 def _scratch_folder(node: int) -> Iterator[None]:
-    """Create the folder that TMPDIR names, and remove it if it is the job's own.
+    """Create the folder that TMPDIR names; at the end, remove the scratch folder that the job has on this node.
 
     The job's script creates and removes `site.slurm.scratch` on the first node only.
     """
     try:
         Path(os.environ.get("TMPDIR", "")).mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # programs then use another folder; this one may only exist on the login node
-        _say(f"TMPDIR cannot be made on this node: {error}")
+    except OSError as error:  # programs then use another folder; this one may exist only on the login node
+        _say(f"the TMPDIR folder cannot be created on this node: {error}")
     yield
     if node and (scratch := os.environ.get(SCRATCH_VARIABLE)):
         shutil.rmtree(scratch, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Checks before a run starts: free disk space, and a temporary folder short enough for Unix sockets."""
+"""Checks before a run starts: free disk space, and a temporary folder whose path is short enough for Unix sockets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accelsweep.records.layout import SWEEPS_FOLDER
 from accelsweep.records.not_run_reasons import StopReason
 
 MAX_TMPDIR_LENGTH = 70
-"""A socket's path is limited to 107 characters; multiprocessing and torch append up to 36."""
+"""A socket's path is limited to 107 characters, and multiprocessing and torch append up to 36."""
 
 
 class DiskFull(AccelsweepError):
@@ -36,22 +36,22 @@ def check_disk_space(folder: Path, limits: Limits) -> None:
 def check_temporary_folder() -> None:
     """Raise AccelsweepError if the temporary folder's path is too long for sockets.
 
-    Otherwise loader workers would hang until the run's time limit on a socket that cannot be created.
+    Otherwise loader workers would hang until the run's time limit, because a socket cannot be created.
     """
     if len(folder := tempfile.gettempdir()) > MAX_TMPDIR_LENGTH:
         raise AccelsweepError(
-            f"{tmpdir_too_long(folder)}. Set TMPDIR (on a cluster site.slurm.scratch) to a shorter path"
+            f"{tmpdir_too_long(folder)}. Set TMPDIR (on a cluster: site.slurm.scratch) to a shorter path"
         )
 
 
 def tmpdir_too_long(folder: str) -> str:
     """Return the message about a temporary folder whose path is too long."""
     where = f"the temporary folder {folder[:40]}... on {socket.gethostname()}"
-    return f"{where} has a path of {len(folder)} characters, and sockets leave room for {MAX_TMPDIR_LENGTH} (TMPDIR)"
+    return f"{where} has a path of {len(folder)} characters, but sockets allow at most {MAX_TMPDIR_LENGTH} (TMPDIR)"
 
 
 def disk_error_message(error: OSError, folder: Path) -> str | None:
-    """Return the message for the user if the disk failed to read or write; None for any other error."""
+    """Return the message for the user if reading from or writing to the disk failed; None for any other error."""
     if error.errno not in DISK_ERRORS:
         return None
     return StopReason.disk_refused.format(where=error.filename or folder, error=error.strerror)

@@ -1,4 +1,4 @@
-"""Prepare the data before the first run: call each data module's `prepare_data` once, on a machine with a network.
+"""Prepare the data before the first run: call each data module's `prepare_data` once, on a machine with network access.
 
 Snakemake's main process does this before it starts jobs, since compute nodes may be offline. A data module that fails
 at this point does not stop the sweep, because its own runs will report the failure.
@@ -28,7 +28,7 @@ GENERATED_DATA = frozenset(
     | {f"accelsweep.workloads.datasets.{name}" for name in ("Mnist", "Cifar10")}
     | {f"accelsweep.workloads.datasets.Random{kind}" for kind in ("Images", "Text", "Tokens", "Vectors")}
 )
-"""Our own data modules that lack `prepare_data`, so that torch need not be imported. Features add their own."""
+"""Our own data modules without `prepare_data`, listed to avoid importing torch. Features add their own."""
 
 
 def prepare(folder: SweepFolder) -> list[str]:
@@ -44,7 +44,7 @@ def prepare(folder: SweepFolder) -> list[str]:
 
 
 def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, SettingConfig]:
-    """Return one config for each distinct preparation, by the digest of everything that determines it."""
+    """Return one config for each distinct preparation, keyed by the digest of everything that determines it."""
     configs: dict[str, SettingConfig] = {}
     for block in readable_blocks(folder, manifest):
         for config in block.configs.values():

@@ -1,4 +1,4 @@
-"""Write a run's record: merge its ranks' results and raw steps, and add the data that only the executor has."""
+"""Write a run's record: merge its ranks' results and raw steps, and add what only the executor knows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from accelsweep.worker.run_spec import RunSpec
 _NO_STEPS = Doubt(
     code="no_steps",
     message="the rate was measured, but the time of each step could not be stored",
-    remedy="read run.log; without the steps it cannot be checked whether the window was steady",
+    remedy="read run.log; without the steps, there is no way to check whether the window was steady",
 )
 
 
@@ -54,7 +54,7 @@ def results_after_window(
 ) -> dict[int, RankResult] | None:
     """Return a run's results, marked as measured, if it failed after all ranks had closed their windows; else None.
 
-    Metrics of later phases state the failure as their reason, with its location in the user's code. Divergence is a
+    Metrics of later phases report the failure as their reason, with its location in the user's code. Divergence is a
     result, not a failure.
     """
     if conclusion.outcome in (Outcome.measured, Outcome.diverged):
@@ -141,7 +141,7 @@ def write_record(
 
 
 def source_doubts(before: Fingerprint, after: Fingerprint) -> list[Doubt]:
-    """Return the doubt that the user's sources were edited during a run."""
+    """Return a doubt if the user's sources were edited during a run."""
     names = sorted(before.sources.keys() | after.sources.keys())
     changed = [name for name in names if before.sources.get(name) != after.sources.get(name)]
     if not changed:
@@ -150,7 +150,7 @@ def source_doubts(before: Fingerprint, after: Fingerprint) -> list[Doubt]:
         Doubt(
             code="sources_changed",
             message=f"{', '.join(changed)} changed during the run, which may have used either version",
-            remedy="do not edit sources while a sweep runs; to measure it again, remove its folder and repeat the "
+            remedy="do not edit sources during a sweep; to measure the run again, remove its folder and repeat the "
             "command",
         )
     ]
@@ -170,7 +170,7 @@ def merge_steps(spec: RunSpec, target: Path) -> bool:
         try:
             _write_parquet([json.loads(part.read_bytes()) for part in parts], target)
             code = 0
-        except Exception:  # noqa: BLE001  whatever the error, the run's record states that its steps are missing
+        except Exception:  # noqa: BLE001  whatever the error, the run's record reports that its steps are missing
             traceback.print_exc()
         finally:
             os._exit(code)

@@ -1,8 +1,8 @@
-"""Decides which results are reusable: those whose record is intact, final, and measured under the current conditions.
+"""Determines which results are reusable: those with an intact, final record measured under the current conditions.
 
 Conditions are compared by fingerprint: hardware, software, digests of the user's sources, targets of symbolic links. On
-a cluster the driver cannot inspect the nodes' hardware, but it reads the same sources and links. A block is reopened if
-its sources or links changed, and its executor on the node compares everything.
+a cluster, the driver cannot inspect the nodes' hardware, but it reads the same sources and links. It reopens a block
+whose sources or links have changed; the block's executor on the node then compares everything.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class CurrentConditions:
         self._cache: dict[str, Fingerprint] = {}
 
     def fingerprint(self, config: SettingConfig) -> Fingerprint:
-        """Return a setting's current fingerprint: its accelerator's hardware and its own packages' sources."""
+        """Return a setting's current fingerprint, covering its accelerator's hardware and its packages' sources."""
         cached = self._cache.get(_cache_key(config))
         if cached is None:
             return self.read_fingerprint(config)
@@ -187,7 +187,7 @@ class Audit:
 def audit(folder: SweepFolder, *, check_conditions: bool = False) -> Audit:
     """Check every wanted run of the sweep, reopen blocks whose done file is outdated, and set damaged files aside.
 
-    If `check_conditions` is set, a block is also reopened if its records were measured under other conditions, as far
+    If `check_conditions` is set, a block is also reopened if its records were measured in other conditions, as far
     as this machine can tell. Damaged files are reported but left in place if a live executor is working on their block.
     Raises DamagedFile for a damaged manifest.
     """

@@ -1,4 +1,4 @@
-"""A run's log: the output of its ranks through a pipe, bounded in size, with secrets masked; and its last lines."""
+"""A run's log: the output of its ranks, read from a pipe, limited in size, with secrets masked; and its last lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STACKS_HEADING = "accelsweep: stacks of"
 """The prefix of our line above a process's stack trace. The run's own output ends before the first such line."""
 
 MAX_STACKS_BYTES = 1_000_000
-"""How far from the end of the log to search for the first stack trace, even with many ranks."""
+"""How far from the end of the log to search for the first stack trace; large enough for many ranks."""
 
 _LIGHTNING_BANNER = (
     "\N{ELECTRIC LIGHT BULB} Tip: ",
@@ -42,7 +42,7 @@ _LIGHTNING_BANNER = (
 _ADVICE = re.compile(
     r"\S*/(site|dist)-packages/lightning/\S+\.py:\d+: |\S+\.py:\d+: (Future|(Pending)?Deprecation)Warning: "
 )
-"""Warnings with advice to programmers (about srun, pytree and the like), never the cause of a failure."""
+"""Warnings aimed at developers (about srun, pytree and the like), which are never the cause of a failure."""
 
 _WARNING_SOURCE_LINE = re.compile(r" {2}\S")
 
@@ -52,9 +52,9 @@ _FATAL = "Fatal Python error:"
 class RunLog:
     """The log at `path`, fed through a pipe.
 
-    The log keeps equal amounts of the output's start and end, `limit_bytes` in total. Lines are written whole (those
-    longer than a chunk of 64 KiB are cut), with secrets in URLs masked. Ranks write to `write_end`; the executor calls
-    `pump` when `read_end` is readable.
+    The log keeps the start and the end of the output in equal parts, `limit_bytes` in total. Lines are written whole
+    (those longer than a chunk of 64 KiB are cut), with secrets in URLs masked. Ranks write to `write_end`; the executor
+    calls `pump` when `read_end` is readable.
     """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:

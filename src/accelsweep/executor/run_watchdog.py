@@ -1,4 +1,4 @@
-"""Monitor a run's ranks until the last one has ended: time limits, the watchdog, dead ranks, SIGTERM before SIGKILL."""
+"""Monitor a run's ranks to the end: enforce time limits, detect stalled and dead ranks, send SIGTERM before SIGKILL."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PEER_REPORT_SECONDS = 3.0
 _TEARDOWN_SECONDS = 10.0
 """How long ranks may take to exit once all results are on disk."""
 
-_GRACE_AFTER_DEATH_SECONDS = 5.0  # with _PEER_REPORT_SECONDS: a group whose rank died is gone within 10 s
+_GRACE_AFTER_DEATH_SECONDS = 5.0  # together with _PEER_REPORT_SECONDS, ends a group within 10 s of a rank's death
 
 Cause = Literal["interrupted", "time_limit", "stalled", "rank_ended", "hung_teardown"]
 """Why the executor ended a run that did not end on its own."""
@@ -58,7 +58,7 @@ class Watchdog:
         if elapsed < self._interval:
             return frozenset()
         self._checked_at = now
-        elapsed = min(elapsed, self._interval + 2.0)  # a suspended job wakes up together with its executor
+        elapsed = min(elapsed, self._interval + 2.0)  # the whole job may have been suspended
         for rank, heartbeat in self._heartbeats.items():
             steps = heartbeat.steps
             stalled = steps != 0 and steps == self._steps[rank]
@@ -71,9 +71,9 @@ class Watchdog:
 class Ending:
     """How a run's processes ended.
 
-    `exit_codes` is keyed by rank: negative for a signal, None for a rank that was lost with its node; `lost` states
-    where that rank was running. `reported` holds the ranks whose results were on disk before we sent any signal; later
-    results describe our signal. `signalled` holds the ranks that were alive at that time, `stalled` those that had not
+    `exit_codes` is keyed by rank: negative for a signal, None for a rank that was lost with its node, which `lost`
+    describes. `reported` contains the ranks whose results were on disk before we sent any signal; later results only
+    reflect our signal. `signalled` contains the ranks that were alive at that time, `stalled` those that had not
     finished a step for too long. `stacks` means that the ranks' stacks are in the log.
     """
 

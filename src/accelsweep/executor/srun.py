@@ -64,7 +64,7 @@ class Srun(Protocol):
 
 
 class SrunRequest(Frozen):
-    """Start Python with `arguments` once on each of `nodes`, with `cpus` CPU cores and the job's own variables.
+    """A request to start Python with `arguments` once per node, with `cpus` CPU cores and the job's own variables.
 
     `environment` is added to those variables.
     """
@@ -76,7 +76,7 @@ class SrunRequest(Frozen):
 
 
 def start_srun(request: SrunRequest, python: Sequence[str], log: int) -> subprocess.Popen[bytes]:
-    """Start srun with `python`, the command for Python on a node, and output to `log`. It dies with this process."""
+    """Start srun with `python`, the command for Python on a node, and output to `log`. srun dies with this process."""
     job = this_job()
     command = None if job is None else job.across_nodes(request.nodes, request.cpus, python)
     if command is None:
@@ -97,14 +97,14 @@ def connect_to_proxy() -> socket.socket:
     name = os.environ.get(SRUN_PROXY_VARIABLE)
     if name is None:
         raise NotEnoughDevices(
-            f"site.slurm.container must pass the job's variables on, and {SRUN_PROXY_VARIABLE} is not set here "
+            f"site.slurm.container must pass the job's variables on, but {SRUN_PROXY_VARIABLE} is not set here "
             "(podman: --env-host)"
         )
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(address(name))
         if not same_user(connection):
-            raise ConnectionRefusedError("it is another user's")
+            raise ConnectionRefusedError("it belongs to another user")
     except OSError as error:
         connection.close()
         raise NotEnoughDevices(
@@ -115,13 +115,13 @@ def connect_to_proxy() -> socket.socket:
 
 
 class ProxiedSrun:
-    """An srun that the proxy starts and watches. It ends with this process."""
+    """An srun that the proxy starts and monitors. It ends with this process."""
 
     def __init__(self, request: SrunRequest, log: int) -> None:
         """Send the request. Raises NotEnoughDevices like `connect_to_proxy`."""
         self.returncode: int | None = None
         self._connection = connect_to_proxy()
-        with contextlib.suppress(OSError):  # a dead proxy is noticed at the first `poll`
+        with contextlib.suppress(OSError):  # the first `poll` detects a dead proxy
             send_descriptors(self._connection, (log,))
             send(self._connection, request.model_dump())
 

@@ -65,8 +65,8 @@ def dump_stacks(ranks: Mapping[int, int], log: RunLog, wait: Callable[[float], N
 def print_stacks(ranks: Mapping[int, int]) -> None:
     """Print the stacks of `ranks` (process IDs by rank) and their children to stderr, where the ranks also print.
 
-    Used on nodes without the run's log. They cannot detect the end of a process's output, so each process is allowed a
-    fixed time.
+    Used on nodes without access to the run's log. The end of a process's output cannot be detected there, so each
+    process is allowed a fixed time.
     """
 
     def write(text: str) -> None:
@@ -81,7 +81,7 @@ def _dump(ranks: Mapping[int, int], write: Callable[[str], object], wait_for_out
     deadline, asked = time.monotonic() + _ALL_PROCESSES_SECONDS, False
     for name, process in _processes(ranks):
         if time.monotonic() > deadline:
-            write("accelsweep: no time was left for the stacks of other processes\n")
+            write("accelsweep: there was no time left for the stacks of the remaining processes\n")
             break
         write(f"\n{STACKS_HEADING} {name}, process {process.pid}, {_state(process)}\n")
         with contextlib.suppress(ProcessLookupError):
@@ -128,7 +128,7 @@ def _py_spy_dump(pid: int) -> str:
 def describe_hang(log: Path, steps: int) -> str:
     """Describe what each rank was doing when its stacks were dumped into `log`; empty if the stacks do not show it.
 
-    `steps` is the number of steps in the window that were finished by then.
+    `steps` is the number of window steps that had been finished by then.
     """
     ranks: dict[int, list[Frame]] = {}
     workers: dict[int, list[list[Frame]]] = {}

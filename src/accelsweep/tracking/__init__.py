@@ -1,1 +1,1 @@
-"""Copies a sweep's records to MLflow, and serves MLflow's UI to view them."""
+"""Copies a sweep's records to MLflow, and serves MLflow's UI for viewing them."""

@@ -132,10 +132,10 @@ def follow(
 ) -> Publication | None:
     """Publish until the process `until_pid` ends or a signal arrives; then make a full pass and return its result.
 
-    Returns None, without importing mlflow, if a SQLite file is already up to date and no block starts meanwhile. If the
-    store failed at the last poll, the final pass does not retry, because the user is waiting. Must run in the main
-    thread of a separate process, because it changes the priority and the signal handlers. Raises StoreUnavailable if
-    the final pass gets no answer from the store or is rejected.
+    Returns None, without importing mlflow, if a SQLite file is already up to date and no block starts in the meantime.
+    If the store failed at the last poll, the final pass does not retry, because the user is waiting. Must run in the
+    main thread of a separate process, because it changes the priority and the signal handlers. Raises StoreUnavailable
+    if the store does not answer the final pass or rejects it.
     """
     os.nice(19)
     stop = threading.Event()
@@ -164,7 +164,7 @@ def _has_all(folder: SweepFolder, tracking_uri: str | None) -> bool:
 
 
 def _process_watch(pid: int | None) -> Callable[[], bool]:
-    """Return a function that reports whether the process has ended, even if its pid has been reused."""
+    """Return a function that reports whether the process has ended, even if its PID has been reused."""
     if pid is None:
         return lambda: False
     try:

@@ -22,7 +22,7 @@ from accelsweep.redaction import masked
 KEY_TAG = "accelsweep.key"
 SOURCE_TAG = "accelsweep.source"
 PUBLISHED_TAG = "accelsweep.published"
-"""Tag that holds the digest of a completely written run."""
+"""Tag with the digest of a run, set once the run has been written completely."""
 
 CREATED_TAG = "accelsweep.created"
 PARENT_TAG = "mlflow.parentRunId"
@@ -58,7 +58,7 @@ class MlflowRun:
 
     `key` is unique in the experiment. `source` identifies the origin, such as a record's SHA-256: a stored run with the
     same key is updated if its source is the same, and replaced otherwise. `digest` covers everything else; it is
-    written last, so a stored run with the digest is complete. `data` contains the name and config (JSON) of the
+    written last, so a stored run with a digest is complete. `data` contains the name and config (JSON) of the
     training data set. Times are in milliseconds since 1970.
     """
 
@@ -111,7 +111,7 @@ def to_tags(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _with_valid_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace what MLflow rejects in names; a hash distinguishes names that would become identical."""
+    """Replace what MLflow rejects in names; a hash keeps names apart that would otherwise become identical."""
     valid: dict[str, Any] = {}
     for name, value in values.items():
         clean = posixpath.normpath(_FORBIDDEN.sub("_", name)).lstrip("/.") or "_"

@@ -98,7 +98,7 @@ def publish(
             deadline = min(deadline, time.monotonic() + retry_seconds)
             if time.monotonic() + pause > deadline:
                 raise StoreUnavailable(
-                    f"MLflow at {masked(uri)} could not be filled: {reason}. All records are safe"
+                    f"MLflow at {masked(uri)} could not be written to: {reason}. All records are safe"
                 ) from error
             if first:
                 echo(f"MLflow at {masked(uri)} does not answer ({reason}); retrying for {retry_seconds:.0f} s")
@@ -197,7 +197,7 @@ def reset_store(folder: SweepFolder, tracking_uri: str | None, echo: Echo = prin
     path = sqlite_path(uri)
     if path is not None:
         if os.path.lexists(path):
-            echo(f"the old store is kept as {move_aside(path)}; delete it if it holds nothing else that you need")
+            echo(f"the old store is kept as {move_aside(path)}; delete it if it contains nothing else that you need")
         return
     records = take_snapshot(folder).record_digests
     try:

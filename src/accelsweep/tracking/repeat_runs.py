@@ -40,7 +40,7 @@ from accelsweep.tracking.mlflow_run import (
 from accelsweep.tracking.snapshot import FinishedRun, RunningRun, Snapshot, run_digest
 
 RUNNING_SOURCE = "running"
-"""Source prefix of a run without a record."""
+"""Prefix of the source of a run without a record."""
 
 CREATED_BY = {"mlflow.source.name": "accelsweep"}
 
@@ -101,7 +101,7 @@ def finished_run(folder: SweepFolder, finished: FinishedRun, setting: PlannedSet
         curves=() if damage else curves(folder.steps(record.run), finished.started),
         artifacts=(
             Artifact(storable_text(config, limit=10_000_000), "config.json"),
-            *(Artifact(path) for path in files if path.is_file()),  # a FIFO would block, a device is endless
+            *(Artifact(path) for path in files if path.is_file()),  # a FIFO would block, and a device may never end
         ),
         data=(
             (record.config.data_target or "data").rpartition(".")[2],

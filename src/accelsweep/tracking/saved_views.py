@@ -1,6 +1,6 @@
 """The experiment's page in MLflow: saved views, sorted by speed-up, and a note with the headline.
 
-A saved view is an experiment tag, `mlflow.sharedViewState.KEY`, in a private format of MLflow's run page. This module
+A saved view is an experiment tag, `mlflow.sharedViewState.KEY`, in an internal format of MLflow's run page. This module
 writes the format that MLflow 3.15 to 3.17 read.
 """
 
@@ -35,7 +35,7 @@ _MAX_TABLE_CHARACTERS = 3500
 
 
 def view_path(experiment_id: str, view: str = SETTINGS_VIEW, *, charts: bool = False) -> str:
-    """Return the path of a saved view below the server's address: `/#/experiments/1/...`."""
+    """Return the path of a saved view relative to the server's URL: `/#/experiments/1/...`."""
     mode = "&compareRunsMode=CHART" if charts else ""
     return f"/#/experiments/{experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={view}{mode}"
 
@@ -75,7 +75,7 @@ def _note(experiment_id: str, findings: Findings | None) -> str:
 
 
 def _table(rows: Sequence[str]) -> str:
-    """Return a Markdown table of as many rows as fit, and the number of omitted rows; "" if none fits."""
+    """Return a Markdown table of as many rows as fit, followed by the number of omitted rows; "" if no row fits."""
     for count in range(min(len(rows), _MAX_ROWS), 0, -1):
         more = [f"| and {len(rows) - count} more | | | |"] if count < len(rows) else []
         table = "\n".join(["| setting | speed-up | verdict | doubts |", "|---|---|---|---|", *rows[:count], *more])

@@ -1,7 +1,7 @@
 """Settings as MLflow runs, the parents of their repeats, with aggregates from findings.json.
 
-A setting that ran on several hardware kinds has several findings, but an MLflow run holds only one value per metric.
-Aggregates are omitted from such a run: its verdict states this, and its description lists the hardware kinds.
+A setting that ran on several kinds of hardware has several findings, but an MLflow run stores only one value per
+metric. Such a run therefore omits the aggregates; its verdict says so, and its description lists the hardware.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_LISTED = 20
 def unsupported_group_run(snapshot: Snapshot) -> MlflowRun | None:
     """Return the parent run for all settings that cannot run, or None if all can.
 
-    Its start time precedes all of the sweep's other runs, which places it at the end of MLflow's list.
+    Its start time precedes those of all other runs of the sweep, which places it at the end of MLflow's list.
     """
     settings: dict[str, list[str]] = {}
     for setting in snapshot.manifest.settings:

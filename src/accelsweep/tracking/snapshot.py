@@ -1,4 +1,4 @@
-"""The contents of a sweep's folder at one moment: its plan, findings, records and runs in progress."""
+"""The contents of a sweep's folder at a point in time: its plan, findings, records and runs in progress."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FileStamp = tuple[int, int]
 """A file's modification time in nanoseconds and its size."""
 
 _LAYOUT_VERSION = 1
-"""Increment when the name, parent, status, tags, params or metrics of runs change, to update existing copies."""
+"""Increment when the name, parent, status, tags, params or metrics of runs change, so that existing copies update."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class RunningRun:
-    """A run that is being measured `since` a time (ISO 8601); `step` is the number of finished steps, if known."""
+    """A run in progress. `since` is its start time (ISO 8601), `step` the number of finished steps, if known."""
 
     run: str
     setting: str
@@ -56,7 +56,7 @@ class RunningRun:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A sweep's folder at one moment.
+    """A sweep's folder at a point in time.
 
     `planned` is the planning time in milliseconds since 1970. `stamps` contains the stamps of the manifest and
     findings. `live` indicates whether the sweep is still being measured. `damaged` describes the unusable files.
@@ -83,7 +83,7 @@ class Snapshot:
         return replace(self, running={name: replace(run, step=None) for name, run in self.running.items()})
 
     def findings_of(self, setting: str) -> tuple[SettingFinding, ...]:
-        """Return a setting's findings, one for each hardware kind that it ran on."""
+        """Return a setting's findings, one for each kind of hardware that it ran on."""
         return (
             tuple(finding for finding in self.findings.settings if finding.setting == setting) if self.findings else ()
         )
@@ -92,8 +92,8 @@ class Snapshot:
 def take_snapshot(folder: SweepFolder, previous: Snapshot | None = None, *, live: bool = False) -> Snapshot:
     """Return the folder's current contents. Files unchanged since `previous` are not reread.
 
-    Pass `live` if the sweep is known to continue although no block is being measured. Damaged records and findings are
-    left out and described in `damaged`. Raises DamagedFile if the manifest is damaged.
+    Pass `live` if the sweep is known to continue even while no block is being measured. Damaged records and findings
+    are left out and described in `damaged`. Raises DamagedFile if the manifest is damaged.
     """
     damaged: list[str] = []
     stamps = _stamp(folder.manifest), _stamp(folder.findings)

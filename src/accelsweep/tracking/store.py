@@ -56,7 +56,7 @@ _EXPERIMENT_TAGS = {
 _PAGE_SIZE = 1000
 _MAX_NAMES = 50
 _MIGRATION_SECONDS = 60.0
-_IDLE_SECONDS = 5.0  # a database file that is being created changes more often
+_IDLE_SECONDS = 5.0  # a database file changes more often than this while it is being created
 _ADVISORY_LOCK = int.from_bytes(b"accelswp", "big")  # an arbitrary 64-bit number that all publishers share
 
 
@@ -80,7 +80,7 @@ class StoredRun:
 
 
 class Store:
-    """One experiment of an MLflow store; `connect` returns it."""
+    """One experiment in an MLflow store, as returned by `connect`."""
 
     def __init__(self, client: MlflowClient, experiment: Experiment, uri: str) -> None:
         self.client = client
@@ -135,7 +135,7 @@ def get_or_create_experiment(
 
 
 class SweepMark(Document):
-    """The random ID of a sweep's folder, which distinguishes sweeps of the same name in a shared store."""
+    """The random ID of a sweep's folder, which distinguishes sweeps with the same name in a shared store."""
 
     kind: ClassVar[str] = "mark"
 
@@ -188,7 +188,7 @@ def _own_experiment(client: MlflowClient, folder: SweepFolder, uri: str, records
             return client.get_experiment(experiment.experiment_id)
     raise InputError(
         f"the experiments {names[0]!r} to {names[-1]!r} at {masked(uri)} belong to other sweeps. "
-        "Give the sweep another name (name=...)"
+        "Choose another name for the sweep (name=...)"
     )
 
 
@@ -246,11 +246,11 @@ def create_database(uri: str, home: Path, sweep: str = "NAME") -> None:
     MLflow's first migration of a SQLite file is not guarded against other processes. The file is therefore created
     under a temporary name and linked into place once complete. If another process, such as a run's own logger, is
     creating the file in place, this function waits for it. Raises StoreDamaged if the path is not a regular file,
-    InputError on a disk without file locks.
+    and InputError on a file system without file locks.
     """
     for logger in ("alembic", "mlflow.store.db"):
         logging.getLogger(logger).setLevel(logging.WARNING)  # otherwise each of about 50 migrations is logged
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # else a traceback for each failed query
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # otherwise failed queries log tracebacks
     path = sqlite_path(uri)
     if path is None:
         return

@@ -1,4 +1,4 @@
-"""Classifies the errors of an MLflow store: a retry may fix some; all others get a cause and a remedy."""
+"""Classifies errors of an MLflow store: retrying may fix some; all others are reported with a cause and a remedy."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _DATABASE_REJECTIONS = (
     "read-only mode",
     "no space left",
 )
-"""Lower-case PostgreSQL and MySQL messages about errors that a retry cannot fix."""
+"""Lower-case PostgreSQL and MySQL messages about errors that retrying cannot fix."""
 
 _PIP_NAMES = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
 
@@ -75,14 +75,14 @@ def store_exceptions() -> tuple[type[Exception], ...]:
 
 
 def missing_package(uri: str, error: ModuleNotFoundError) -> InputError:
-    """Return the error for a store that needs a Python package that is not installed, including the command."""
+    """Return the error for a store that needs a missing Python package, including the command that installs it."""
     module = str(error.name).partition(".")[0]
     package = _PIP_NAMES.get(module, module)
     return InputError(f"MLflow at {masked(uri)} needs the Python package {module}: pip install {package}")
 
 
 def permanent_error(uri: str, error: BaseException, experiment: str | None, sweep: str) -> AccelsweepError | None:
-    """Return the error to raise, including its remedy, if a retry would not help, else None.
+    """Return the error to raise, including its remedy, if retrying would not help, else None.
 
     `experiment` is the experiment being written, None if it does not exist yet; `sweep` is the sweep being published.
     """
@@ -146,8 +146,8 @@ def _schema_mismatch(uri: str, error: BaseException, sweep: str) -> str | None:
     else:
         age, remedy = "a newer", "pip install --upgrade mlflow"
     return (
-        f"MLflow's store at {masked(uri)} was made by {age} version of MLflow than {version('mlflow')}: {remedy}, or "
-        f"{reset_remedy(sweep)}"
+        f"MLflow's store at {masked(uri)} was created by {age} version of MLflow than {version('mlflow')}: {remedy}, "
+        f"or {reset_remedy(sweep)}"
     )
 
 
@@ -175,7 +175,7 @@ def _rejected_by_database(uri: str, error: BaseException) -> str | None:
     reason = short_reason(error)
     if not any(text in reason.lower() for text in _DATABASE_REJECTIONS):
         return None
-    return f"MLflow's database at {masked(uri)} rejected us: {reason}. Correct the address, or ask the database's admin"
+    return f"MLflow's database at {masked(uri)} rejected us: {reason}. Correct the URL, or ask the database admin"
 
 
 def _not_mlflow(uri: str, error: BaseException) -> str | None:
@@ -190,7 +190,7 @@ def _not_mlflow(uri: str, error: BaseException) -> str | None:
         answer += f" ({title!r})"
     return (
         f"the server at {masked(uri)} is not MLflow: it answered with {answer}. If it asks for a login first, set "
-        f"{_LOGIN} that it accepts; otherwise correct the address: in the browser, it is what precedes '#'"
+        f"{_LOGIN} that it accepts; otherwise correct the URL: it is the part before '#' in the browser's address bar"
     )
 
 

@@ -14,7 +14,7 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.redaction import credentials_of, masked
 
 ARTIFACTS = "mlartifacts"
-"""If the store is a database, the folder for all artifacts, in the working directory."""
+"""The folder in the working directory that contains all artifacts if the store is a database."""
 
 _SQLITE = "sqlite:///"
 
@@ -63,13 +63,13 @@ def is_server(uri: str) -> bool:
 
 
 def without_login(uri: str) -> str:
-    """Return a server's address with credentials stripped, for a browser, which prompts for them itself."""
+    """Return a server's URL without credentials, for a browser, which prompts for them itself."""
     parts = urlsplit(uri)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
 
 
 def artifact_location(folder: SweepFolder, uri: str) -> str | None:
-    """Return the URI of the sweep's artifacts, `HOME/mlartifacts/NAME`, or None if a server decides."""
+    """Return the URI of the sweep's artifacts, `HOME/mlartifacts/NAME`, or None if the server chooses it."""
     if not uri.startswith(("sqlite:", "postgresql", "mysql", "mssql")):
         return None
     return (folder.home.resolve() / ARTIFACTS / folder.name).as_uri()
@@ -84,7 +84,7 @@ def require_file_locks(uri: str) -> None:
     if path is None or path.exists() or not missing_capabilities(path.parent, Capability.locks):
         return
     raise InputError(
-        f"{path.parent} lies on a disk without file locks, where SQLite cannot write {path.name}: name a store "
+        f"{path.parent} is on a disk without file locks, where SQLite cannot write {path.name}: choose a store "
         "elsewhere, such as --tracking-uri sqlite:////tmp/mlflow.db, or a server. All records are safe"
     )
 
@@ -94,7 +94,7 @@ def _check_login(uri: str) -> None:
     login = credentials_of(uri) or ""
     if any(sign in login for sign in ("/?#" if is_server(uri) else "@")):
         raise InputError(
-            f"MLflow's address {masked(uri)} cannot be parsed because of a delimiter in its password: write / as "
+            f"the MLflow URL {masked(uri)} cannot be parsed because of a delimiter in its password: write / as "
             "%2F, @ as %40, ? as %3F and # as %23"
             + (", or set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD" if is_server(uri) else "")
         )
@@ -108,7 +108,7 @@ def _split_sqlite(uri: str) -> tuple[str, Mapping[str, Any]]:
     for option in options.split("&"):
         if "=" not in option:
             raise InputError(
-                f"MLflow's address {uri} has a '?' that must be followed by options such as timeout=5, and {option!r} "
+                f"the MLflow URL {uri} has a '?', which must be followed by options such as timeout=5, but {option!r} "
                 f"is not an option. If it is part of the path, write {sqlite_uri(Path(f'{path}?{options}'))}"
             )
     import sqlalchemy

@@ -43,7 +43,7 @@ _OTHER_SERVER_OPTIONS = re.compile(
     r"MLFLOW_(HOST|PORT|WORKERS|STATIC_PREFIX|ARTIFACTS_ONLY|SERVE_ARTIFACTS|DEFAULT_ARTIFACT_ROOT|EXPOSE_PROMETHEUS"
     r"|GUNICORN_OPTS|UVICORN_OPTS|APP_NAME|REGISTRY_STORE_URI|READ_REPLICA_BACKEND_STORE_URI|SERVER_\w+)"
 )
-"""Variables that `mlflow server` reads options from; values meant for a shared server would redirect or close ours."""
+"""Variables from which `mlflow server` reads options; values meant for a shared server would redirect or close ours."""
 
 
 def serve_ui(
@@ -110,9 +110,9 @@ def open_in_browser(address: str, requested: bool | None, echo: Echo) -> None:
         browser = webbrowser.get()
     except webbrowser.Error:
         if requested:
-            echo("no browser was found: open the address by hand, or set BROWSER")
+            echo("no browser was found: open the URL yourself, or set BROWSER")
         return
-    threading.Thread(target=browser.open, args=(address,), daemon=True).start()  # some block until they are closed
+    threading.Thread(target=browser.open, args=(address,), daemon=True).start()  # some browsers block until closed
 
 
 def _is_desktop() -> bool:
@@ -197,10 +197,10 @@ def _free_port(requested: int | None) -> int:
             except OSError as error:
                 if requested is not None:
                     reason = f"port {requested} on {HOST} cannot be used ({error.strerror})"
-                    raise InputError(f"{reason}: give --port another number, or leave it out") from None
+                    raise InputError(f"{reason}: choose another --port, or omit it") from None
                 continue
             return int(probe.getsockname()[1])
-    raise AccelsweepError(f"no port of {HOST} is free: end a server that listens there")
+    raise AccelsweepError(f"no port on {HOST} is free: stop a server that is listening there")
 
 
 def _start(home: Path, uri: str, port: int, log: IO[bytes]) -> Server:
@@ -229,7 +229,7 @@ def _start(home: Path, uri: str, port: int, log: IO[bytes]) -> Server:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End the server and all its processes, first with SIGTERM, then with SIGKILL."""
+    """End the server and all of its processes, first with SIGTERM, then with SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
