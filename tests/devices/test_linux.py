@@ -140,10 +140,10 @@ def test_an_oom_kill_counts_once_though_version_2_counts_it_in_each_enclosing_gr
             resource.RLIMIT_AS,
             2 * GIB,
             -1,
-            "to 2097152 KiB (ulimit -v), and a sweep needs 134217728: ulimit -Sv unlimited",
+            "to 2097152 KiB (ulimit -v), but a sweep needs 134217728: ulimit -Sv unlimited",
         ),
-        (resource.RLIMIT_AS, 64 * GIB, 64 * GIB, "start it in a shell with a higher hard limit (ulimit -Hv)"),
-        (resource.RLIMIT_NOFILE, 100, 4096, "to 100 (ulimit -n), and a sweep needs 256: ulimit -Sn 4096"),
+        (resource.RLIMIT_AS, 64 * GIB, 64 * GIB, "start the sweep in a shell with a higher hard limit (ulimit -Hv)"),
+        (resource.RLIMIT_NOFILE, 100, 4096, "to 100 (ulimit -n), but a sweep needs 256: ulimit -Sn 4096"),
         (resource.RLIMIT_FSIZE, GIB // 1024, -1, "the size of a file to 1024 KiB (ulimit -f)"),
     ],
 )

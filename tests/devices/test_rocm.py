@@ -113,7 +113,7 @@ def test_its_state_has_the_same_keys_and_units_as_nvidias(library, old):
 
 def test_without_the_library_there_is_a_reason_and_no_device(monkeypatch):
     monkeypatch.setitem(sys.modules, "amdsmi", None)
-    with pytest.raises(AmdSmiUnavailable, match="the package amdsmi of ROCm cannot be imported"):
+    with pytest.raises(AmdSmiUnavailable, match="ROCm's package amdsmi cannot be imported"):
         AmdSmiTelemetry().state("0000:0c:00.0")
     assert RocmKind().inventory() == ()
 

@@ -56,7 +56,7 @@ def test_libraries_of_trees_go_the_whole_road_and_so_does_one_of_ones_own(home):
     assert [setting.verdict is not Verdict.not_measured for setting in found.settings] == [True] * 3, told.stdout
     assert (found.rate_metric, found.rate_unit) == ("row_rounds_per_second", "row rounds/s")
     report = (folder.report / "report.md").read_text()
-    assert "not projected: trees are grown by other libraries" in report
+    assert "not projected: boosted trees are trained by other libraries" in report
     assert "| AUC |" in report
     with sqlite3.connect(home.path / "mlflow.db") as store:
         kept = {name for (name,) in store.execute("select distinct key from metrics")}

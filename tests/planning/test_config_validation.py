@@ -335,7 +335,7 @@ def test_an_exclude_rule_can_drop_settings_that_do_not_fit(home):
     ("overrides", "reason"),
     [
         (["serving.latency_ms=0.0"], "serving.latency_ms=0: must be more than 0"),
-        (["num_nodes=2"], "has one queue on one node, not on 2: raise devices instead"),
+        (["num_nodes=2"], "supports one node, not 2: increase devices instead"),
     ],
 )
 def test_unservable_queries_are_unsupported_with_a_reason(home, overrides, reason):

@@ -202,7 +202,7 @@ class CudaKind(DeviceKind):
             return None
         if torch.version.cuda is None:
             return "finds no CUDA device here: it was built without CUDA"
-        return f"finds no CUDA device here: it was built for CUDA {torch.version.cuda}; nvidia-smi may say more"
+        return f"finds no CUDA device here: it was built for CUDA {torch.version.cuda}; nvidia-smi may show why"
 
 
 KIND = None if torch_is_built_for_rocm() else CudaKind()

@@ -1,9 +1,9 @@
-"""Boards' peaks, memory, bandwidths and power from vendors' datasheets, read from `boards.csv`.
+"""Peak rates, memory, bandwidths and power limits of boards, from vendors' datasheets, read from `boards.csv`.
 
 Each board has one row, with its source.
 
 * A peak is the dense matrix-product rate of a format at boost clock, in TFLOP/s, without sparsity. 16-bit and 8-bit
-  products are accumulated in 32 bits, as in torch, so a GeForce has half of its advertised peak.
+  products are accumulated in 32 bits, as in torch, so a GeForce is listed with half of its advertised peak.
 * Bandwidths are in 1e9 bytes per second; links (NVLink, Infinity Fabric) and PCIe count both directions.
 * Memory is in GiB, some of which is reserved by the driver and error correction. Power is the board's limit in watts.
 * An empty field means that the vendor does not publish the figure, or only under a name that does not identify the

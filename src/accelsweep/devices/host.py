@@ -1,6 +1,6 @@
 """Memory, processors and processes of this host, read with psutil if it is installed, otherwise from Linux's /proc.
 
-The worker runs in other people's environments, which only require psutil on systems other than Linux.
+The worker runs in users' own environments, where psutil is required only on systems other than Linux.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 _psutil: Any = import_module("psutil") if find_spec("psutil") else None
 if _psutil is None and sys.platform != "linux":
-    raise ImportError(f"psutil is needed to measure on {sys.platform}: install it in the environment that runs use")
+    raise ImportError(f"measuring on {sys.platform} requires psutil: install it in the environment that runs use")
 
 PROC = Path("/proc")
 

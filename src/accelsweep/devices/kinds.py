@@ -101,7 +101,7 @@ def telemetry_of(accelerator: str) -> Telemetry:
     """Return the telemetry of this kind. Raises TelemetryUnavailable if the kind has no telemetry."""
     telemetry = kind_of(accelerator).telemetry
     if telemetry is None:
-        raise TelemetryUnavailable(f"no state is read of a {accelerator} device")
+        raise TelemetryUnavailable(f"no telemetry is available for {accelerator} devices")
     return telemetry
 
 

@@ -217,9 +217,9 @@ def insufficient_limits() -> Iterator[str]:
         elif hard >= minimum:
             remedy = f"ulimit -S{option} {hard // unit}"
         else:
-            remedy = f"start it in a shell with a higher hard limit (ulimit -H{option})"
+            remedy = f"start the sweep in a shell with a higher hard limit (ulimit -H{option})"
         fault = f"this shell limits {description.format(soft // unit)} (ulimit -{option})"
-        yield f"{fault}, and a sweep needs {minimum // unit}: {remedy}"
+        yield f"{fault}, but a sweep needs {minimum // unit}: {remedy}"
 
 
 # Cores.

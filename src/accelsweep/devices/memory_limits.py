@@ -51,7 +51,7 @@ class FreeMemory(NamedTuple):
 
 
 def free_memory() -> FreeMemory:
-    """Return what all processes on this host may still use together, as limited by machine and control group."""
+    """Return how much all processes on this host may still use together, as limited by machine and control group."""
     machine, group = memory_available(), cgroup_free_memory()
     if group is not None and group < machine:
         return FreeMemory(group, "control group")
@@ -59,7 +59,7 @@ def free_memory() -> FreeMemory:
 
 
 def free_memory_per_rank(ranks: int, configured: int | None = None) -> FreeMemory:
-    """Return what each of `ranks` processes on this host may use; `configured` is `measure.rank_memory_bytes`."""
+    """Return how much each of `ranks` processes on this host may use; `configured` is `measure.rank_memory_bytes`."""
     shared = free_memory()
     limits = [FreeMemory(shared.bytes // ranks, shared.limit), *_process_limits()]
     return min(limits, key=lambda free: free.bytes).capped(configured)

@@ -24,7 +24,7 @@ class MpsDevice(StreamDevice):
 class MpsKind(DeviceKind):
     """Apple's GPU, which cannot be hidden and needs no name. macOS reports its state only to root.
 
-    In the fingerprint, the host's name identifies it.
+    In the fingerprint, it is identified by the host's processor.
     """
 
     accelerator = "mps"
@@ -43,7 +43,7 @@ class MpsKind(DeviceKind):
     def unsupported_precision(self, precision: str) -> str | None:
         """Return why Apple's GPU does not support `precision`."""
         if precision == "64-true":
-            return "64-true is impossible on mps: Apple's GPUs have no 64-bit floating point"
+            return "64-true is unsupported on mps: Apple's GPUs have no 64-bit floating point"
         return super().unsupported_precision(precision)
 
     def unavailable_reason(self) -> str | None:
@@ -84,7 +84,7 @@ class MpsKind(DeviceKind):
         """Return the bytes that Metal has allocated to this process."""
         del device
         driver = self.module.driver_allocated_memory()
-        reasons = {"allocated": "the MPS allocator keeps no peak", "device": "this process only"}
+        reasons = {"allocated": "the MPS allocator records no peak", "device": "this process only"}
         return DeviceMemory(None, driver, driver, reasons)
 
     def cap_memory(

@@ -42,7 +42,7 @@ def amdsmi() -> Iterator[Any]:
     try:
         library = importlib.import_module("amdsmi")
     except (ImportError, OSError, KeyError) as error:
-        raise AmdSmiUnavailable(f"AMD SMI: the package amdsmi of ROCm cannot be imported here ({error})") from None
+        raise AmdSmiUnavailable(f"AMD SMI: ROCm's package amdsmi cannot be imported here ({error})") from None
     _ask(library.amdsmi_init)
     try:
         yield library
@@ -198,7 +198,7 @@ class RocmKind(DeviceKind):
 
         if torch.cuda.is_available():
             return None
-        return f"finds no AMD GPU here: it was built for ROCm {torch.version.hip}; amd-smi may say more"
+        return f"finds no AMD GPU here: it was built for ROCm {torch.version.hip}; amd-smi may show why"
 
     def telemetry_identity(self, device: torch.device) -> str:
         """Return the PCI address in AMD SMI's notation; AMD SMI does not support HIP's UUIDs."""

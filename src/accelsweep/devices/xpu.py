@@ -72,7 +72,7 @@ class XpuKind(DeviceKind):
         if torch.xpu.is_available():
             return None
         built = torch.version.xpu
-        reason = "it was built without XPU" if built is None else f"it was built for XPU {built}; xpu-smi may say more"
+        reason = "it was built without XPU" if built is None else f"it was built for XPU {built}; xpu-smi may show why"
         return f"finds no Intel GPU here: {reason}"
 
     def telemetry_identity(self, device: torch.device) -> None:

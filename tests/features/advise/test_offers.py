@@ -219,7 +219,7 @@ def test_the_wait_for_data_is_not_shared_out_to_several_devices(simulated: Modul
     findings = found(simulated, {"cpu": 2.0}, data_wait_share=0.9, step_seconds=100.0)
     several = [one for one in offers_of(findings, PRICES, Training(1e6, 20)) if one.tier is Tier.several]
     assert {one.reason for one in several} == {
-        "one device is already limited by data loading, which holds for no published network"
+        "one device is already limited by data loading, unlike any published network"
     }
 
 

@@ -153,7 +153,7 @@ ENFORCED = "37  : qmaster enforced"
             "failed 100 : assumedly after job, exit_status 137",
         ),
         (qacct(ENFORCED, "137  (Killed)", 600, "1.000GB"), "reached its time limit, 600 s (failed 37 : qmaster"),
-        (qacct(ENFORCED, "137  (Killed)", 5, "4.100GB"), "took more memory than its limit, 500M per slot"),
+        (qacct(ENFORCED, "137  (Killed)", 5, "4.100GB"), "used more memory than its limit, 500M per slot"),
         (qacct(ENFORCED, "137  (Killed)", 5, "0.000B"), "Grid Engine: failed 37 : qmaster enforced, exit_status 137"),
     ],
 )
@@ -211,7 +211,7 @@ def test_a_process_knows_the_job_it_runs_in(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("extra", ["-N mine", "-l a=b -o /dev/null", "-hold_jid 7", "-terse no", "'an open quote"])
 def test_an_option_that_we_set_ourselves_is_refused_in_a_plan(tmp_path: Path, extra: str) -> None:
     asked = ["site=grid_engine_example", "accelerator=cpu", "devices=1", f'++site.grid_engine.extra="{extra}"']
-    with pytest.raises(InputError, match=r"site\.grid_engine\.extra=.*(must not state -|not valid shell syntax)"):
+    with pytest.raises(InputError, match=r"site\.grid_engine\.extra=.*(must not contain -|not valid shell syntax)"):
         make_plan(tmp_path, asked)
     asked[-1] = "++site.grid_engine.extra='-l hostname=node1* -M me@there -m a'"
     make_plan(tmp_path, asked)

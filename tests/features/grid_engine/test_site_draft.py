@@ -111,6 +111,6 @@ def test_kinds_of_the_same_name_are_numbered() -> None:
 def test_a_cluster_without_a_usable_node_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = ANSWERS | {"qhost -q -xml": "<qhost></qhost>"}
     monkeypatch.setattr(drafting, "ask", lambda *command: answers[" ".join(command)])
-    with pytest.raises(AccelsweepError, match="no node with a queue that takes jobs"):
+    with pytest.raises(AccelsweepError, match="no node with a queue that accepts jobs"):
         write_draft(tmp_path, "mine", ["grid_engine"])
     assert list(tmp_path.iterdir()) == []

@@ -85,7 +85,7 @@ def test_a_folder_of_archives_has_the_history_of_their_sweeps(home, tmp_path, ca
     [
         (["n0", "n00"], r"no sweep, archive or folder 'n00' \(did you mean 'n\d'\?\); there are: n0, n1"),
         (["n0"], "7 settings with one point each, so there is no history: name more sweeps"),
-        (["conf"], r"conf holds no archive \(\*\.zip\): make them with `accelsweep export"),
+        (["conf"], r"conf contains no archive \(\*\.zip\): create one with `accelsweep export"),
         (["toy.py"], r"toy\.py is not a usable archive"),
     ],
 )

@@ -67,7 +67,7 @@ def test_points_stand_in_the_order_of_measurement_where_a_commit_is_not_known(si
     assert [point.source for point in history.lines[0].points] == ["early", "late"]
     assert (history.order, history.order_reason) == (
         Order.measurement_date,
-        "the date of the commit of 1 of 2 points is not known here",
+        "the commit date of 1 of 2 points is unknown here",
     )
 
 

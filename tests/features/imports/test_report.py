@@ -32,7 +32,7 @@ def published_file(tmp_path: Path) -> Path:
 
 def test_importing_twice_changes_nothing_and_says_what_was_imported(tmp_path, published_file, capsys):
     import_rows(tmp_path, published_file, "timm", None, None)
-    assert "3 rows of 2 models by timm, on rtx3090" in "".join(capsys.readouterr())
+    assert "3 rows of 2 models from timm, on rtx3090" in "".join(capsys.readouterr())
     (path,) = (tmp_path / "external").iterdir()
     assert path.name == f"timm-{published_file.stem}.json"
     before = path.read_bytes()

@@ -45,7 +45,7 @@ def test_a_rung_that_would_change_nothing_is_unsupported_and_names_its_keys(ladd
     assert [step for (step,), setting in settings.items() if setting.unsupported] == ["1_resident", "3_layout"]
     assert settings[("1_resident",)].unsupported == (
         "this rung would set data.placing=resident, but the config of accelsweep.workloads.datasets.Digits has no such "
-        "key; if the class accepts it, name it in a config file of your own, conf/data/NAME.yaml"
+        "key; if the class accepts it, add it to a config file of your own, conf/data/NAME.yaml"
     )
     assert "model.layout=other" in settings[("3_layout",)].unsupported
 
@@ -88,13 +88,13 @@ def test_a_ladder_over_an_unknown_axis_is_refused_with_the_axes_there_are(ladder
     with pytest.raises(InputError) as caught:
         ladder("model=mlp", f"report.ladder={axis}")
     message = str(caught.value)
-    assert f"report.ladder={axis}: is no axis of the grid{nearest}; they are: step; look in" in message
+    assert f"report.ladder={axis}: is not an axis of the grid{nearest}; they are: step; look in" in message
     assert "steps.yaml" in message
     assert not (home / "sweeps").exists()
 
 
 def test_a_ladder_without_any_axis_is_refused(home):
-    with pytest.raises(InputError, match=r"report.ladder=rung: is no axis of the grid; nothing is swept"):
+    with pytest.raises(InputError, match=r"report.ladder=rung: is not an axis of the grid; nothing is swept"):
         make_plan(home, ["+report.ladder=rung"])
 
 

@@ -112,7 +112,7 @@ def test_a_failed_delivery_is_reported_without_the_address(server: Server, tmp_p
     Notifier(SweepFolder(tmp_path, "mine"), [Target(address)], errors.append, clock).ended(EXIT_INTERRUPTED)
     assert len(server.posted) == 1
     [line] = errors
-    assert line.startswith("the notification to json://*** failed: it ended with exit code 1")
+    assert line.startswith("the notification to json://*** failed: it exited with code 1")
     for secret in ("somebody", "hunter2", "T0K3N", "path", str(server.port)):
         assert secret not in line
 
@@ -121,9 +121,7 @@ def test_a_failing_command_is_reported_with_its_last_line(tmp_path: Path, clock:
     errors: list[str] = []
     command = Target("command:sh -c 'echo no mailbox at https://me:hunter2@host >&2; exit 7'")
     Notifier(SweepFolder(tmp_path, "mine"), [command], errors.append, clock).ended(EXIT_INTERRUPTED)
-    assert errors == [
-        "the notification to command:sh failed: it ended with exit code 7: no mailbox at https://***@host"
-    ]
+    assert errors == ["the notification to command:sh failed: it exited with code 7: no mailbox at https://***@host"]
 
 
 @pytest.mark.real
@@ -145,7 +143,7 @@ def has_ended(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("command: ", "names no command"),
+        ("command: ", "contains no command"),
         ("nonsense://T0K3N/x", "nonsense://\\*\\*\\*: .*does not support this service"),
         ("T0K3N", "--notify \\*\\*\\*: .*does not support this service"),
     ],

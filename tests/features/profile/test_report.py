@@ -115,7 +115,7 @@ def test_a_damaged_profile_costs_no_report_and_is_named(two: tuple[SweepFolder, 
     assert [profile.setting for profile in findings.section(Profiles).profiles] == [other]
     (said,) = findings.section(Profiles).left_out
     assert said.startswith(f"sweeps/example/profiles/{baseline}/profile.json: ")
-    assert said.endswith(f"; accelsweep profile example {baseline} makes it anew")
+    assert said.endswith(f"; accelsweep profile example {baseline} recreates it")
     assert said in profiles_table(findings.section(Profiles)).caption
     (profile_folder(folder, other) / "trace.json.gz").unlink()
     assert "it has no trace.json.gz" in profiles_table(analyse_folder(folder).section(Profiles)).empty

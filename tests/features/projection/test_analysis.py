@@ -47,7 +47,7 @@ def test_a_sweep_of_an_older_version_says_why_nothing_is_projected() -> None:
 
 def test_trees_are_no_networks_and_are_not_projected() -> None:
     projections = projections_of(None, config={"task": "boosting"}, row_rounds_per_second=1.0)
-    assert projections.reason == "not projected: trees are grown by other libraries, not by matrix products"
+    assert projections.reason == "not projected: boosted trees are trained by other libraries, without matrix products"
 
 
 def test_projections_have_no_ratio_to_a_disturbed_rate() -> None:

@@ -215,7 +215,7 @@ def test_two_prices_by_the_hour_never_cross():
 def test_nothing_is_concluded_if_the_ends_of_the_interval_disagree():
     """At 1.6x the same work costs the same; the interval is on both sides of it."""
     rented = PaymentOption(0.0, 0.8, "0.8 USD/h")
-    assert "cannot be told" in break_even(HERE, rented, "L4", Range(value=1.7, low=1.0, high=3.0))
+    assert "cannot be determined" in break_even(HERE, rented, "L4", Range(value=1.7, low=1.0, high=3.0))
 
 
 def test_a_break_even_beyond_the_hours_of_a_month_never_pays():

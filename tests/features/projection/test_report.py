@@ -48,7 +48,7 @@ def test_projections_have_their_own_section(projecting: Findings, example_sweep:
     assert TITLE in page
     section = page.partition('<section id="projections"')[2].partition("</section>")[0]
     assert "about 2,800, 1,900 to 4,100 samples/s" in section
-    assert "Nobody measured these numbers" in section
+    assert "These numbers were not measured" in section
     assert "L4" not in text.partition("## Projections")[0], "it is in neither the summary nor the tables of settings"
     assert "L4" in files["projections.svg"]
 

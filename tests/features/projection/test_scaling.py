@@ -51,8 +51,8 @@ def test_more_devices_never_scale_better_than_fewer(key):
     [
         ({"limit": "data loading"}, 64, 1e6, "limited by data loading"),
         ({"limit": "starting kernels"}, 64, 1e6, "limited by starting kernels"),
-        ({"form": "inference, mixed precision"}, 64, 1e6, "of training"),
-        ({}, 64, None, "number of parameters is not known"),
+        ({"form": "inference, mixed precision"}, 64, 1e6, "only for training"),
+        ({}, 64, None, "number of parameters is unknown"),
         ({}, 1, 1e9, "times the gradients of any published network"),
         ({}, 64, 1e6, None),
     ],

@@ -35,7 +35,7 @@ def test_loadgens_figures_stand_beside_ours(asked, scenario, batch_size):
     assert 0 < metrics["loadgen_samples_per_second"].value <= batch_size / 0.01
     assert metrics["samples_per_second"].value <= batch_size / 0.01
     if scenario == "offline":
-        assert "all queries come at once" in metrics["loadgen_query_seconds_p50"].reason
+        assert "all queries arrive at once" in metrics["loadgen_query_seconds_p50"].reason
     else:
         assert metrics["loadgen_query_seconds_p90"].value >= 0.01
 

@@ -98,7 +98,7 @@ def test_a_test_of_the_load_in_which_no_answer_came_for_long_is_doubted(run, loa
     result = run(**{**SERVED, "model": own_module("return None", STALLS)})
     assert result.outcome is Outcome.measured, result.traceback
     told = [one.message for one in result.doubts if one.code in ("stall", "processes_stopped")]
-    assert any("of a test of LoadGen's)" in message for message in told)
+    assert any("of a LoadGen test)" in message for message in told)
 
 
 def test_a_bound_that_one_query_alone_breaks_leaves_no_rate_but_a_reason(run, loadgen):

@@ -53,7 +53,7 @@ _OUT_OF_MEMORY = "more memory than its limit"
 
 
 def job_name(sweep: str, home: Path, block: str) -> str:
-    """Return the name of a block's job. It encodes the sweep, folder and block, because qstat lists nothing else."""
+    """Return the name of a block's job. It encodes the sweep, folder and block, because qstat lists none of them."""
     return f"accelsweep-{re.sub(r'[^A-Za-z0-9_-]', '-', sweep)[:50]}-{_digest(home)}-{block}"
 
 
@@ -107,7 +107,7 @@ def _reason(number: str) -> str:
 
 
 def read_qacct(output: str) -> dict[str, str]:
-    """Return the fields of the last job in qacct's output, because job numbers start over after ten million."""
+    """Return the fields of the last job in qacct's output, because job IDs wrap around after ten million."""
     lines = output.rpartition("=====")[2].splitlines()
     pairs = (line.split(None, 1) for line in lines if line.strip("= "))
     return {pair[0]: " ".join(pair[1].split()) if len(pair) > 1 else "" for pair in pairs}
@@ -137,7 +137,7 @@ def log_line(account: Mapping[str, str]) -> str | None:
     for name in ("h_vmem", "h_rss", "s_vmem"):
         if name in limits and number("maxvmem") >= slots * parse_size(limits[name]):
             fields += f", maxvmem {account.get('maxvmem')}"
-            return f"{_LOG_PREFIX}it took {_OUT_OF_MEMORY}, {limits[name]} per slot ({fields})"
+            return f"{_LOG_PREFIX}it used {_OUT_OF_MEMORY}, {limits[name]} per slot ({fields})"
     return f"{_LOG_PREFIX}{fields}"
 
 
@@ -264,7 +264,7 @@ class GridEngineScheduler:
     def remedy(self, job: Job, tried: int) -> Remedy | None:
         """Clear a job's error state if no node could start it, or delete the job after several attempts.
 
-        Grid Engine would leave it in the queue forever.
+        Otherwise, Grid Engine would leave it in the queue forever.
         """
         if "E" not in job.state:
             return None

@@ -1,7 +1,7 @@
-"""The keys `site.grid_engine`, and the draft of a site file that `accelsweep init --from-grid-engine` writes.
+"""The options under `site.grid_engine`, and the site file that `accelsweep init --from-grid-engine` drafts.
 
-qhost lists the nodes with their queues; qconf describes queues, parallel environments and resources. GPUs are resources
-with site-specific names, so the draft guesses the names and says so.
+qhost lists the nodes with their queues; qconf describes queues, parallel environments and resources. The names of GPU
+resources are site-specific, so the draft guesses them and mentions how to look them up.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ _RESERVED = {
     "-o": "the job's log, which shows how it ended",
     "-e": "the job's log, which shows how it ended",
     "-j": "the job's log, which shows how it ended",
-    "-terse": "the output, from which Snakemake reads the job's number",
-    "-t": "the output, from which Snakemake reads the job's number",
-    "-sync": "the output, from which Snakemake reads the job's number",
-    "-r": "whether a lost job is queued again, which Snakemake does",
-    "-hold_jid": "the jobs that it waits for, which site.grid_engine.exclusive=false sets",
-    "-cwd": "the folder that all paths of a block are relative to",
-    "-wd": "the folder that all paths of a block are relative to",
+    "-terse": "the output, from which Snakemake reads the job ID",
+    "-t": "the output, from which Snakemake reads the job ID",
+    "-sync": "the output, from which Snakemake reads the job ID",
+    "-r": "whether a lost job is requeued, which Snakemake takes care of",
+    "-hold_jid": "the jobs to wait for, which site.grid_engine.exclusive=false sets",
+    "-cwd": "the working directory, to which all paths in a block are relative",
+    "-wd": "the working directory, to which all paths in a block are relative",
 }
-"""The qsub options that we set, each with what it determines."""
+"""The qsub options that we set ourselves, mapped to what they determine."""
 
 
 class GridEngine(JobOptions):
     """How blocks are submitted as Grid Engine jobs at a site.
 
-    `queue` receives all blocks, or only those with GPUs if `cpu_queue` receives the others. `parallel_environment`
-    allocates slots on one node. `memory_resource` is requested with `mem_mb` divided by the slots. `gpu_resource`
-    counts a job's GPUs, and `gpu_model_resource` names their type.
+    All blocks are submitted to `queue`, or only those with GPUs if `cpu_queue` is set for the others.
+    `parallel_environment` allocates slots on one node. The amount requested of `memory_resource` is `mem_mb` divided by
+    the number of slots. `gpu_resource` is the resource that counts GPUs; `gpu_model_resource` names the GPU model.
     """
 
     queue: str | None = None
@@ -61,13 +61,13 @@ class GridEngine(JobOptions):
 
 
 def check_options(options: GridEngine, file_of: Callable[[str], str]) -> None:
-    """Raise InputError for options in `extra` that we set ourselves, because qsub uses the last of duplicates.
+    """Raise InputError for options in `extra` that we set ourselves, because the last duplicate would take precedence.
 
     `file_of` returns the file that defines a key.
     """
     try:
         reserved = [word for word in shlex.split(options.extra or "") if word in _RESERVED]
-        problem = f"must not state {reserved[0]}, {_RESERVED[reserved[0]]}: leave it out" if reserved else None
+        problem = f"must not contain {reserved[0]}, {_RESERVED[reserved[0]]}: remove it" if reserved else None
     except ValueError as error:
         problem = f"is not valid shell syntax ({error})"
     if problem:
@@ -101,14 +101,14 @@ def draft(name: str) -> str:
     gpu_resource, gpu_model_resource = _gpu_resources()
     nodes = list(_nodes(gpu_resource, gpu_model_resource))
     if not nodes:
-        raise AccelsweepError("qhost lists no node with a queue that takes jobs: ask the cluster's staff")
+        raise AccelsweepError("qhost lists no node with a queue that accepts jobs: ask the cluster's administrators")
     queues = {queue: _queue(queue) for queue in dict.fromkeys(queue for node in nodes for queue, _ in node.slots)}
     lines = [
-        "project: null             # what qsub -P takes, if your site has projects",
-        "cpus_per_gpu: 1           # CPU cores and threads of each GPU's rank",
-        "scratch: null             # a folder of the node; Grid Engine makes a TMPDIR for each job by itself",
-        f"gpu_resource: {gpu_resource or 'gpu'}         # counts the GPUs of a job: qconf -sc lists all resources",
-        f"gpu_model_resource: {gpu_model_resource or 'gpu_type'} # names their type",
+        "project: null             # passed to qsub -P, if your site uses projects",
+        "cpus_per_gpu: 1           # CPU cores and threads per GPU rank",
+        "scratch: null             # a node-local directory; Grid Engine itself creates a TMPDIR for each job",
+        f"gpu_resource: {gpu_resource or 'gpu'}         # the resource that counts GPUs: qconf -sc lists all resources",
+        f"gpu_model_resource: {gpu_model_resource or 'gpu_type'} # the resource that names the GPU model",
     ]
     alike: dict[object, list[_Node]] = {}
     for node in nodes:
@@ -125,7 +125,7 @@ def _kind(nodes: Sequence[_Node], queues: Mapping[str, _Queue]) -> DraftedKind:
     lines += [f"parallel_environment: {queue.environment}"] if queue.environment else []
     lines += [f"gpu_model: {gpu_model}"] if gpu_model else []
     lines += [f"max_minutes: {queue.minutes}"] if queue.minutes is not None else []
-    no_environment = f"The queue {name} has no parallel environment with $pe_slots: its jobs get one slot each."
+    no_environment = f"The queue {name} has no parallel environment with $pe_slots, so each of its jobs gets one slot."
     return DraftedKind(
         called=gpu_model or ("gpu" if gpus else "cpu"),
         listed=", ".join(node.name for node in nodes),

@@ -26,16 +26,16 @@ from accelsweep.schedulers.protocol import ask
 from accelsweep.signals import exit_code_of, parser_for
 
 _LOG_SECONDS = 10.0
-"""A log becomes visible on this machine within this time. A job without a log was deleted while queued."""
+"""Maximum delay until a log becomes visible on this machine. A job without one by then was deleted while queued."""
 
 _QACCT_SECONDS = 60.0
-"""A job appears in qacct within this time of ending."""
+"""Maximum delay until a job that has ended appears in qacct."""
 
 
 def status(number: str, home: Path) -> str:
     """Return `running`, `success` or `failed` for a job submitted from `home`.
 
-    It never fails, because a failure would stop Snakemake. If an ended job is missing from qacct, the status is
+    This never fails, because a failure would stop Snakemake. If an ended job is missing from qacct, the status is
     `success`, and Snakemake checks for the job's files.
     """
     try:
@@ -98,11 +98,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command and return the exit code. Errors go to stdout, which Snakemake logs."""
     parser = parser_for("features.grid_engine.snakemake_commands", __doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    submit_parser = commands.add_parser("submit", help="submit a block's job and print its number")
+    submit_parser = commands.add_parser("submit", help="submit a block's job and print its ID")
     submit_parser.add_argument("sweep")
     submit_parser.add_argument("block")
-    submit_parser.add_argument("job", nargs=argparse.REMAINDER, metavar="OPTIONS... SCRIPT", help="for qsub")
-    commands.add_parser("status", help="print running, success or failed").add_argument("number", help="of the job")
+    submit_parser.add_argument("job", nargs=argparse.REMAINDER, metavar="OPTIONS... SCRIPT", help="passed to qsub")
+    commands.add_parser("status", help="print running, success or failed").add_argument("number", help="the job ID")
     given = parser.parse_args(arguments)
     if given.command == "status":
         return exit_code_of(lambda: print(status(given.number, Path.cwd())))  # noqa: T201 - Snakemake reads it

@@ -78,7 +78,7 @@ def _sources(home: Path, name: str, known: Sequence[str]) -> list[Path | str]:
         archives: list[Path | str] = sorted(path.glob(f"*{_ARCHIVE_SUFFIX}"))
         if not archives:
             raise InputError(
-                f"{path} holds no archive (*{_ARCHIVE_SUFFIX}): make them with `accelsweep export NAME --to FILE`"
+                f"{path} contains no archive (*{_ARCHIVE_SUFFIX}): create one with `accelsweep export NAME --to FILE`"
             )
         return archives
     if path.is_file():

@@ -26,10 +26,10 @@ COLUMNS = (
 HEIGHT = 240
 
 _LEFT_LABELS_FROM = 0.6
-"""From this share of the points on, labels go left of their rule, because they would not fit on its right."""
+"""Beyond this share of the points, labels are placed left of their rule, because they would not fit on its right."""
 
 _LABEL_ROWS = 3
-"""The number of rows that labels are staggered over, because neighbours would overlap on a phone."""
+"""The number of rows over which labels are staggered, because adjacent labels would overlap on a phone."""
 
 _LABEL_HEIGHT = 15
 

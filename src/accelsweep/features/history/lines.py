@@ -1,7 +1,7 @@
 """Builds a history: a series for each setting and machine, with its level shifts.
 
-A regression tree proposes changes, and a simultaneous confidence interval for each step decides whether they are
-significant.
+A regression tree proposes changes. Whether they are significant is determined by a simultaneous confidence interval for
+each step.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Level:
 
 @dataclass(frozen=True)
 class LevelStep:
-    """A step before point number `at` (from 0), on the log scale."""
+    """A step before the point with the zero-based index `at`, on the log scale."""
 
     at: int
     interval: Interval
@@ -114,7 +114,7 @@ def _step(
     center, degrees = mean(parts[number + 1]) - mean(parts[number]), len(values) - len(parts)
     count = min(len(parts[number]), len(parts[number + 1]))
     if degrees < 1:
-        return LevelStep(places[number], Interval(center, None, count, "each point is a level of its own"))
+        return LevelStep(places[number], Interval(center, None, count, "each point is its own level"))
     pooled = math.fsum(variance(part) * (len(part) - 1) for part in parts if len(part) > 1) / degrees
     pooled = max(pooled, _neighbour_variance(values))
     squared = 0.0
@@ -149,7 +149,7 @@ class PlacedPoint:
 
 
 class _Origin(NamedTuple):
-    """What splits a setting's runs in one sweep into points."""
+    """The attributes by which a setting's runs in one sweep are split into points."""
 
     machine: str | None
     commit: str | None
@@ -267,7 +267,7 @@ def _order(placed: Sequence[PlacedPoint]) -> tuple[Order, str]:
     if not unknown:
         return Order.commit_date, "the commit of every point is in this repository"
     many = f"{unknown} of {count_of(len(placed), 'point')}"
-    return Order.measurement_date, f"the date of the commit of {many} is not known here"
+    return Order.measurement_date, f"the commit date of {many} is unknown here"
 
 
 def _sort_key(point: PlacedPoint, order: Order) -> tuple[str, str, int, str]:
@@ -289,7 +289,7 @@ def _line(
 ) -> HistoryLine:
     counted = _undisturbed(points)
     steps = level_steps([points[number].level for number in counted], family)
-    few = f"{count_of(len(counted), 'undisturbed point')}, and a change needs {MIN_POINTS}"
+    few = f"{count_of(len(counted), 'undisturbed point')}, and detecting a change takes {MIN_POINTS}"
     last = points[-1]
     return HistoryLine(
         setting=key.setting,

@@ -12,7 +12,7 @@ from accelsweep.records.estimates import Estimate, Verdict
 
 
 class Order(StrEnum):
-    """What the points of every series are ordered by."""
+    """The order of the points in every series."""
 
     commit_date = "commit date"
     measurement_date = "date of measurement"
@@ -22,15 +22,15 @@ class LinePoint(Frozen):
     """A setting's rate in one sweep, at one commit. Times are UTC in ISO 8601."""
 
     name: str = Field(description="the short commit hash, or the minute of the measurement")
-    source: str = Field(description="the sweep, or the archive that holds it")
+    source: str = Field(description="the sweep, or the archive that contains it")
     version: str | None = Field(description="the name of the version, as typed for `ab`")
-    commit: str | None = Field(description="the commit's hash, if recorded")
-    local_changes: bool | None = Field(description="whether files differed from the commit")
-    committed: str | None = Field(description="the date of the commit, if this repository has it")
-    measured: str = Field(description="when its first run began")
+    commit: str | None = Field(description="the commit hash, if recorded")
+    local_changes: bool | None = Field(description="whether there were uncommitted changes")
+    committed: str | None = Field(description="the commit date, if the commit is in this repository")
+    measured: str = Field(description="start time of its first run")
     rate: Estimate = Field(description="the rate")
     disturbed: str | None = Field(description="why the point is excluded from all levels")
-    software: dict[str, str] = Field(description="the versions of the packages that determine rates")
+    software: dict[str, str] = Field(description="the versions of the packages that affect rates")
 
     @property
     def day(self) -> str:
@@ -41,10 +41,10 @@ class LinePoint(Frozen):
 class RateChange(Frozen):
     """A significant level shift in a series."""
 
-    at: int = Field(description="the number, from 0, of the first point after the change")
-    ratio: Estimate = Field(description="the level after the change divided by the one before")
+    at: int = Field(description="zero-based index of the first point after the change")
+    ratio: Estimate = Field(description="the level after the change divided by the level before it")
     verdict: Verdict = Field(description="`faster` or `slower`")
-    software: tuple[str, ...] = Field(description="packages that changed at the same place")
+    software: tuple[str, ...] = Field(description="packages that changed at the same point")
 
 
 class HistoryLine(Frozen):
@@ -53,7 +53,7 @@ class HistoryLine(Frozen):
     setting: str = Field(description="the setting's ID without its version")
     label: str = Field(description="the setting's label")
     axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
-    hardware: str = Field(description="the kind of machine")
+    hardware: str = Field(description="the hardware kind")
     machine: str | None = Field(description="the machine's ID, if recorded")
     rate_unit: str = Field(description="the unit of the rates")
     points: tuple[LinePoint, ...] = Field(description="the points in order")
@@ -71,11 +71,11 @@ class History(Frozen):
     """The series of several sweeps."""
 
     sources: tuple[str, ...] = Field(description="the sweeps or archives")
-    order: Order = Field(description="what points are ordered by: `commit date` or `date of measurement`")
-    order_reason: str = Field(description="why that is the order")
-    confidence: float = Field(description="the confidence with which the intervals of all changes hold")
+    order: Order = Field(description="the order of the points: `commit date` or `date of measurement`")
+    order_reason: str = Field(description="why the points are in this order")
+    confidence: float = Field(description="the simultaneous confidence level of the intervals of all changes")
     family: int = Field(description="the number of points at which a change was possible")
-    lines: tuple[HistoryLine, ...] = Field(description="a line for each setting on each machine")
+    lines: tuple[HistoryLine, ...] = Field(description="one series per setting and machine")
     alone: tuple[str, ...] = Field(description="settings with a single point")
 
 

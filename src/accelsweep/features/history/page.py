@@ -32,8 +32,8 @@ def changes_table(history: History, titles: Sequence[str]) -> ReportTable:
     return ReportTable(
         name="changes",
         title="Changes",
-        caption="The ratio is the level after a change to that before. The intervals hold simultaneously "
-        f"at {fmt.share(history.confidence)}, for every place where a change could be.",
+        caption="The ratio is the level after a change divided by the level before it. The intervals hold "
+        f"simultaneously at {fmt.share(history.confidence)}, for all points at which a change is possible.",
         columns=(Column("Setting"), Column("From"), Column("Rate", numeric=True), Column("Change"), Column("Software")),
         rows=tuple(
             (
@@ -109,14 +109,14 @@ def _point_data(title: str, line: HistoryLine, point: LinePoint) -> dict[str, ob
 
 
 HISTORY_METHOD = (
-    "A point is the geometric mean of a setting's rates in one sweep, at one commit. Its line is Student's interval "
+    "A point is the geometric mean of a setting's rates in one sweep, at one commit. Its bar is Student's t-interval "
     "over the blocks.",
-    "A line holds one setting on one machine. Machines are never mixed.",
+    "A line represents one setting on one machine. Machines are never mixed.",
     "A regression tree over the points, pruned by Schwarz's criterion, proposes where the level changes.",
     "A proposed change is kept if the t-interval of its step excludes zero.",
-    "Its noise is that of the points around their levels, and at least that of the blocks within the points.",
-    "The intervals hold simultaneously for all places where a change could be.",
-    "Disturbed points are drawn as crosses and do not count.",
+    "The noise is the scatter of the points around their levels, and at least that of the blocks within the points.",
+    "The intervals hold simultaneously for all points at which a change is possible.",
+    "Disturbed points are drawn as crosses and excluded from the levels.",
 )
 
 
@@ -211,7 +211,7 @@ def _strip(history: History) -> tuple[str, ...]:
         *dict.fromkeys(line.hardware for line in history.lines),
         *((f"torch {', '.join(torch)}",) if torch else ()),
         f"measured {' to '.join(dict.fromkeys((days[0], days[-1])))}",
-        f"{fmt.share(history.confidence)} sure of all {fmt.count(history.family, 'place')} at once",
+        f"{fmt.share(history.confidence)} confidence for all {fmt.count(history.family, 'place')} together",
     )
 
 
@@ -222,7 +222,7 @@ def notes(history: History, titles: Sequence[str]) -> list[str]:
         if line.reason:
             reasons.setdefault(line.reason, []).append(title)
     few = [f"{_first_of(lines)}: {reason}." for reason, lines in reasons.items()]
-    alone = [f"{_first_of(history.alone)}: one point only, on its machine."] if history.alone else []
+    alone = [f"{_first_of(history.alone)}: only one point on its machine."] if history.alone else []
     return [*few, *alone]
 
 
@@ -232,7 +232,7 @@ def _first_of(titles: Sequence[str]) -> str:
 
 def _undrawn(titles: Sequence[str]) -> list[str]:
     left = len(titles) - MAX_FIGURES
-    return [f"{fmt.count(left, 'further line')} without a figure; the tables have all of them."] if left > 0 else []
+    return [f"{fmt.count(left, 'further line')} without a figure; the tables contain all lines."] if left > 0 else []
 
 
 def history_folder(home: Path, sources: tuple[str, ...]) -> Path:

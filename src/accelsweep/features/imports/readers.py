@@ -97,7 +97,7 @@ def timm_rows(path: Path, device: str | None) -> list[ExternalRow]:
     if match is None:
         raise InputError(
             f"{path.name} is not a timm file name, such as benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv; "
-            "precision and device are read from it, so keep it"
+            "precision and device are read from the name, so do not rename the file"
         )
     columns = [f"{match['task']}_{name}" for name in ("samples_per_sec", "batch_size", "img_size")]
     task: PublishedTask = "training" if match["task"] == "train" else "inference"
@@ -169,7 +169,9 @@ def lambda_rows(path: Path, device: str | None) -> list[ExternalRow]:
     """Return the rows of one of Lambda's tables; `device` replaces the device names in it."""
     precision = re.fullmatch(r".*(fp16|fp32)\.csv", path.name)
     if precision is None:
-        raise InputError(f"{path.name} does not end in fp16.csv or fp32.csv, which states the precision: keep its name")
+        raise InputError(
+            f"{path.name} does not end in fp16.csv or fp32.csv, which specifies the precision: restore its name"
+        )
     rows = []
     for line, row in enumerate(read_csv(path, ["resnet50"]), 2):
         where = f"{path}, line {line}"
@@ -231,7 +233,7 @@ def mlperf_rows(path: Path, device: str | None) -> list[ExternalRow]:
         raise InputError(f"{path}: the run ended as {status!r}, so it has no time to target")
     start, stop = events["run_start"].get("time_ms"), events["run_stop"].get("time_ms")
     if not isinstance(start, int | float) or not isinstance(stop, int | float) or not 0 <= start < stop < _MAX_TIME_MS:
-        raise InputError(f"{path}: run_start and run_stop have no times, or in the wrong order")
+        raise InputError(f"{path}: run_start and run_stop have no times, or the times are in the wrong order")
     values = {
         key: events.get(key, {}).get("value")
         for key in ("submission_benchmark", "submission_org", "submission_platform", "global_batch_size")
@@ -243,7 +245,7 @@ def mlperf_rows(path: Path, device: str | None) -> list[ExternalRow]:
     counted = re.fullmatch(r"(\d{1,6}) ?x ?(.+)", platform)
     name = device or (counted[2] if counted else platform)
     if not name:
-        raise InputError(f"{path} does not state its devices; name them with --device")
+        raise InputError(f"{path} does not name its devices; name them with --device")
     facts = {
         "submitted by": values["submission_org"],
         "platform": platform,
@@ -269,7 +271,7 @@ def mlperf_rows(path: Path, device: str | None) -> list[ExternalRow]:
 def milabench_rows(path: Path, device: str | None) -> list[ExternalRow]:
     """Return a row for each benchmark with a rate: the mean of its readings, over all of its devices together."""
     if not device:
-        raise InputError("a milabench summary does not state its devices; name them with --device")
+        raise InputError("a milabench summary does not name its devices; name them with --device")
     try:
         summary = parse_json(read_text(path))
     except ValueError as error:

@@ -30,12 +30,12 @@ def import_rows(home: Path, path: Path, source: str, device: str | None, name: s
     plain_stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("-.")
     target = external_file(home, check_sweep_name(name or f"{source}-{plain_stem}"))
     if target.exists() and ExternalResults.read(target) != results:
-        raise InputError(f"{target} already exists with other rows: remove it, or choose another name with --name")
+        raise InputError(f"{target} already exists with different rows: remove it, or choose another name with --name")
     target.parent.mkdir(exist_ok=True)
     results.write(target)
     models, devices = len({row.model for row in results.rows}), sorted({row.device for row in results.rows})
     names = ", ".join(devices[:4]) + (", ..." if len(devices) > 4 else "")
-    say(f"{target}: {count_of(len(results.rows), 'row')} of {count_of(models, 'model')} by {source}, on {names}")
+    say(f"{target}: {count_of(len(results.rows), 'row')} of {count_of(models, 'model')} from {source}, on {names}")
     say(f"to show a row next to a claim's value: `published: {{LABEL: {{rows: {target.stem}, model: MODEL}}}}`")
     return results
 
@@ -83,11 +83,11 @@ def tables(findings: Findings) -> list[ReportTable]:
             name="external",
             title="Measured by others",
             caption="Imported results for the same models, measured by others with other software and other data. "
-            "They enter none of our intervals, verdicts or figures.",
+            "They are not part of any of our intervals, verdicts or figures.",
             columns=tuple(Column(title, title == "Published value") for title in titles),
             rows=tuple(_row(sourced) for sourced in imported.rows),
             data=[_data(sourced) for sourced in imported.rows],
-            empty="No imported row is of these models.",
+            empty="No imported row is about these models.",
         )
     ]
 

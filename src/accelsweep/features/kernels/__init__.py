@@ -1,4 +1,4 @@
-"""`task=kernels`: single operations, to find a device's best rate and the size from which the device pays off."""
+"""`task=kernels`: single operations, to find a device's best rate and the size at which it starts to pay off."""
 
 from accelsweep.registry import BATCH_SEARCH_KEYS, QUALITY_KEYS, TARGET_KEYS, Feature, Task
 

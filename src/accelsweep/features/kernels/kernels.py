@@ -1,9 +1,9 @@
-"""Single operations for `task: kernels`, to find a device's best rate and the size from which the device pays off.
+"""Single operations for `task: kernels`, to find a device's best rate and the size at which it starts to pay off.
 
 A kernel is any class with `flops`, `traffic` and `on`; `model._target_` names it, and the other keys are its arguments.
 Operands are random, because kernels run too fast on zeros. `Matmul` is the product used for the utilisation ceiling
-(`measure.flops.matmul_ceiling`). Operations and bytes are those of the algorithm: each value is read or written once,
-regardless of caches.
+(`measure.flops.matmul_ceiling`). Operations and bytes are counted for the algorithm: each value is read or written
+once, regardless of caches.
 """
 
 from __future__ import annotations

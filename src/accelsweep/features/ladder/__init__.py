@@ -12,10 +12,10 @@ FEATURE = Feature(
         Figure(
             "ladder",
             "Ladder of optimisations",
-            "Each rung keeps all rungs before it and adds one optimisation. A mark is the ratio of a rung's rate to "
-            "the first rung's, measured in the same blocks, with its interval; the distance to the mark above is the "
-            "rung's own gain. A rung that was not measured or cannot be compared with the first has no mark; the table "
-            "has the reason. The axis is logarithmic.",
+            "Each rung keeps all previous rungs and adds one optimisation. A mark is the ratio of a rung's rate to "
+            "that of the first rung, measured in the same blocks, with its interval; the distance to the mark above is "
+            "the gain of this rung alone. A rung that was not measured or cannot be compared with the first one has no "
+            "mark; the table gives the reason. The axis is logarithmic.",
             "accelsweep.features.ladder.report:ladder_figure",
             place="first",
         ),

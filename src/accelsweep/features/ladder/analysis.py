@@ -122,5 +122,5 @@ def _gain_over(setting: SettingRuns, other: SettingRuns | None, gains: _Gains) -
     if not setting.rated:
         return Comparison(None, Verdict.not_measured, outcome_summary(setting))
     if other is None:
-        return Comparison(None, Verdict.baseline, "the first rung that was measured")
+        return Comparison(None, Verdict.baseline, "the first measured rung")
     return gains[id(setting), id(other)]

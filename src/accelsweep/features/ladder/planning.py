@@ -41,7 +41,7 @@ def grid_points(
         return GridPoints(expand(composer, grid, auto), (note,), option)
     axes = f"they are: {', '.join(swept)}" if swept else "nothing is swept"
     raise InputError(
-        f"{option}: is no axis of the grid{nearest(axis, swept)}; {axes}; look in {file_of('report.ladder')}"
+        f"{option}: is not an axis of the grid{nearest(axis, swept)}; {axes}; look in {file_of('report.ladder')}"
     )
 
 
@@ -87,5 +87,5 @@ def _reason(changed: list[str], point: GridPoint) -> str:
     values = ", ".join(f"{key}={look_up(point.config, key)}" for key in changed)
     return (
         f"this rung would set {values}, but the config of {target} has no such key; if the class accepts it, "
-        f"name it in a config file of your own, conf/{group}/NAME.yaml"
+        f"add it to a config file of your own, conf/{group}/NAME.yaml"
     )

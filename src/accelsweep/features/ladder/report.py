@@ -33,9 +33,9 @@ def tables(findings: Findings) -> list[ReportTable]:
         ReportTable(
             name="ladder",
             title="Ladder",
-            caption="Each rung keeps all rungs before it and adds one. Intervals are in brackets and hold "
-            f"simultaneously for all gains at {fmt.share(findings.confidence)}. A rung that could not be measured has "
-            "its reason, and the next one is compared with the last rung that was measured.",
+            caption="Each rung keeps all previous rungs and adds one optimisation. Intervals are in brackets and hold "
+            f"simultaneously for all gains at {fmt.share(findings.confidence)}. For a rung that could not be measured, "
+            "the reason is shown, and the next rung is compared with the last measured one.",
             columns=tuple(Column(title, title not in ("Rung", "Verdict", "Verdict so far")) for title in titles),
             rows=tuple(_row(rung) for rung in rungs),
             data=[_data(rung) for rung in rungs],
@@ -110,7 +110,7 @@ def ladder_figure(findings: Findings) -> Figure | Skipped:
     """Return the rungs' speed-ups over the first one, or why there is nothing to draw."""
     rungs = rungs_of(findings)
     if not rungs:
-        return Skipped("ladder", "the experiment names no ladder (report.ladder)")
+        return Skipped("ladder", "the experiment defines no ladder (report.ladder)")
     rows = [{**_figure_row(rung), "place": place} for place, rung in enumerate(rungs)]
     if sum(row["ratio"] is not None for row in rows) < 2:
         measured = sum(rung.rate is not None for rung in rungs)
@@ -120,7 +120,9 @@ def ladder_figure(findings: Findings) -> Figure | Skipped:
         row["shown"] = row["line"] in lines[:MAX_LADDERS] and row["ratio"] is not None
     domain = ratio_domain([row for row in rows if row["shown"]], 1.0)
     rows = [clipped(row, domain) for row in rows]
-    note = "" if len(lines) <= MAX_LADDERS else f"{MAX_LADDERS} of {len(lines)} ladders are drawn; the data has all."
+    note = (
+        "" if len(lines) <= MAX_LADDERS else f"{MAX_LADDERS} of {len(lines)} ladders are drawn; the data contains all."
+    )
     speedups = "; ".join(f"{row['name']} {row['words']}" for row in rows if row["shown"])
     return Figure(
         name="ladder",

@@ -1,7 +1,8 @@
 """Notifications on completion, first failure or stall, sent to a shell command or to an apprise service.
 
-Each is delivered by a separate process with a timeout, so that no service can delay or crash the driver. Any part of an
-address may be secret (`slack://TOKEN/...`), so addresses are passed on standard input and only their scheme is shown.
+Each notification is delivered by a separate process with a timeout, so that no service can delay or crash the driver.
+Any part of a URL may be secret (`slack://TOKEN/...`), so URLs are passed on standard input and only their scheme is
+shown.
 """
 
 from __future__ import annotations
@@ -47,25 +48,25 @@ class Message:
 
 @dataclass(frozen=True)
 class Target:
-    """Where notifications go: `command:` plus a shell command, or an apprise address such as `json://host/path`."""
+    """A recipient of notifications: `command:` plus a shell command, or an apprise URL such as `json://host/path`."""
 
     address: str
 
     @property
     def public_form(self) -> str:
-        """The address with secrets stripped: the command's first word, or the service."""
+        """The address without secrets: the first word of the command, or the scheme of the URL."""
         return public_form(self.address)
 
     @property
     def command(self) -> str | None:
-        """The shell command; None for an apprise address."""
+        """The shell command; None for an apprise URL."""
         return self.address.removeprefix(COMMAND).strip() if self.address.startswith(COMMAND) else None
 
     def check(self) -> None:
         """Raise InputError if the target is invalid."""
         if self.command == "":
             raise InputError(
-                f"--notify {COMMAND} names no command: write for example --notify 'command: mail -s done me'"
+                f"--notify {COMMAND} contains no command: try, for example, --notify 'command: mail -s done me'"
             )
         if self.command is None and (error := self._run_apprise({})):
             raise InputError(f"--notify {self.public_form}: {error}")
@@ -105,7 +106,7 @@ def _run(command: Sequence[str], stdin: str, variables: dict[str, str]) -> str |
         last_line = [line.strip() for line in tail_lines(stderr) if line.strip()][-1:]
     if process.returncode == 0:
         return None
-    return ": ".join([f"it ended with exit code {process.returncode}", *last_line])
+    return ": ".join([f"it exited with code {process.returncode}", *last_line])
 
 
 class Progress(Protocol):
@@ -200,7 +201,7 @@ def listener(request: Request, folder: SweepFolder | None) -> Notifier:
 
 
 def main() -> int:
-    """Send the message from standard input through apprise; if it contains no text, only check the address."""
+    """Send the message from standard input through apprise; if it contains no text, only check the URL."""
     message = json.load(sys.stdin)
     try:
         import apprise
@@ -210,7 +211,7 @@ def main() -> int:
     with apprise.LogCapture(level=apprise.logging.WARNING, fmt="%(message)s") as log:  # type: ignore[no-untyped-call]
         service = apprise.Apprise()
         if not service.add(message["address"]):
-            sys.stderr.write("apprise does not support this service, or the address is incomplete\n")
+            sys.stderr.write("apprise does not support this service, or the URL is incomplete\n")
             return 2
         text = message.get("text")
         if text is None or service.notify(body=text, title=message["title"], body_format=apprise.NotifyFormat.TEXT):

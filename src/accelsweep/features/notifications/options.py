@@ -13,7 +13,7 @@ from accelsweep.redaction import masked
 COMMAND = "command:"
 
 NOTIFY_VARIABLE = "ACCELSWEEP_NOTIFY"
-"""The environment variable for an address. Unlike an option, it is not visible in `ps`; runs do not inherit it."""
+"""The environment variable for a command or URL. Unlike an option, it is not visible in `ps` or inherited by runs."""
 
 
 def resolve_addresses(given: Sequence[str] | None) -> list[str]:
@@ -25,14 +25,14 @@ Notify = Annotated[
     list[str] | None,
     typer.Option(
         "--notify",
-        help="notify on completion, first failure or stall: 'command: ...' or an address of apprise",
+        help="notify on completion, first failure or stall: 'command: ...' or an apprise URL",
         callback=resolve_addresses,
     ),
 ]
 
 
 def public_form(address: str) -> str:
-    """Return an address with secrets stripped: the first word of a command, or the service."""
+    """Return an address without secrets: the first word of the command, or the scheme of the URL."""
     if address.startswith(COMMAND):
         return COMMAND + masked(next(iter(address.removeprefix(COMMAND).split()), ""))
     scheme, separator, _ = address.partition("://")
@@ -40,5 +40,5 @@ def public_form(address: str) -> str:
 
 
 def repeated(given: Sequence[str]) -> list[str]:
-    """Return the options for the same notifications, with the secrets in their addresses stripped."""
+    """Return the options for the same notifications, without the secrets in their addresses."""
     return [word for address in given for word in ("--notify", public_form(address))]

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 OneOrTwoSettings = Annotated[
     list[str],
     typer.Argument(
-        help="a setting's name, its beginning, its words, or its values as in batch_size=32; two are compared",
+        help="a setting's name or its beginning, its label, or values such as batch_size=32; two settings are compared",
         autocompletion=complete_setting,
     ),
 ]
@@ -181,9 +181,9 @@ def _check(folder: SweepFolder, manifest: Manifest, setting: str, runs: Sequence
     """Raise InputError if a setting runs no model steps or was not measured."""
     config = block_of(folder, manifest, setting).configs[setting]
     if config.task not in PROFILE_TASKS or task_of(config.task, config.raw).when:
-        what = "a load generator asks it" if config.task in PROFILE_TASKS else f"task={config.task}"
+        what = "its queries come from a load generator" if config.task in PROFILE_TASKS else f"task={config.task}"
         raise InputError(
-            f"setting {setting} has no steps to profile ({what}); there are steps in {', '.join(PROFILE_TASKS)}"
+            f"setting {setting} has no steps to profile ({what}); these tasks have steps: {', '.join(PROFILE_TASKS)}"
         )
     if not any(run.setting == setting and run.value("step_seconds") is not None for run in runs):
         raise InputError(
@@ -213,7 +213,7 @@ def _print(name: str, profiles: Sequence[ProfileFinding]) -> None:
         say(f"{name}, {label}: {circumstances(profile)}")
         say(_cost(profile))
         if profile.changed is not None:
-            say(f"not as it was measured: {profile.changed}")
+            say(f"changed since the measurement: {profile.changed}")
         show(_operators(profile, label))
         say("modules: " + "; ".join(module_words(row) for row in profile.modules))
         say(f"trace: {profile.folder}/trace.json.gz (open it in ui.perfetto.dev or chrome://tracing)")
@@ -227,8 +227,8 @@ def _print(name: str, profiles: Sequence[ProfileFinding]) -> None:
 def _cost(profile: ProfileFinding) -> str:
     profiled, measured = number(profile.profiled_step_seconds, "s"), number(profile.measured_step_seconds, "s")
     if profile.cost is None:
-        return f"a profiled step took {profiled}; there is no measured step left to compare"
-    return f"a profiled step took {profiled}, a measured one {measured}: the profiler itself costs {profile.cost:.2f}x"
+        return f"a profiled step took {profiled}; there is no measured step left to compare it with"
+    return f"a profiled step took {profiled}, a measured one {measured}: the profiler's overhead is {profile.cost:.2f}x"
 
 
 def _operators(profile: ProfileFinding, label: str) -> Listing:

@@ -1,4 +1,4 @@
-"""A setting's profile from torch's profiler, by operator and by module, and its files.
+"""The profile of a setting, recorded by torch's profiler and broken down by operator and by module, and its files.
 
 The times include the profiler's overhead, so they are never mixed with times from measured runs.
 """
@@ -38,7 +38,7 @@ TRACE_FILE = "trace.json.gz"
 
 
 class TimeSpent(Frozen):
-    """Calls per step, and their own time in seconds, excluding nested calls.
+    """Calls per step, and their self time in seconds, which excludes nested calls.
 
     `host_seconds` is the sum over all threads. `device_seconds` is the time of the launched kernels and copies, None if
     the device is the host.
@@ -135,21 +135,21 @@ class ProfileFinding(Frozen):
     setting: str = Field(description="the setting's ID")
     label: str = Field(description="the setting's label")
     axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
-    task: str = Field(description="the task of the steps")
+    task: str = Field(description="the task whose steps were profiled")
     started_at: str = Field(description="when the profiling run started")
     ranks: int = Field(description="the number of ranks, of which rank 0 was profiled")
-    device: str = Field(description="the kind of device")
-    device_name: str = Field(description="the device")
-    warmup_steps: int = Field(description="the number of steps before the profile")
+    device: str = Field(description="the device kind")
+    device_name: str = Field(description="the device's name")
+    warmup_steps: int = Field(description="the number of warm-up steps before the profiled steps")
     steps: int = Field(description="the number of profiled steps")
     profiled_step_seconds: float = Field(description="the wall time of a step under the profiler")
-    measured_step_seconds: float | None = Field(description="the median over the setting's measured runs")
-    cost: float | None = Field(description="the profiled step divided by the measured one")
+    measured_step_seconds: float | None = Field(description="the median step time over the setting's measured runs")
+    cost: float | None = Field(description="the profiled step time divided by the measured step time")
     changed: str | None = Field(description="what has changed since the setting was measured")
     operators: tuple[OperatorTime, ...] = Field(description="the operators that take longest, excluding nested calls")
     modules: tuple[ModuleTime, ...] = Field(description="the modules that take longest, excluding nested calls")
-    folder: str = Field(description="the folder of trace.json.gz and profile.json, which has all rows")
-    against: str | None = Field(default=None, description="the setting with which it is compared")
+    folder: str = Field(description="the folder with trace.json.gz and profile.json, which contains all rows")
+    against: str | None = Field(default=None, description="the setting it is compared with")
     operator_differences: tuple[PartDifference, ...] = Field(default=(), description="operators whose times differ")
     module_differences: tuple[PartDifference, ...] = Field(default=(), description="modules whose times differ")
 
@@ -204,14 +204,14 @@ def stored_profiles(folder: SweepFolder, settings: Iterable[str]) -> StoredProfi
             if profile.setting == setting and profile.trace_sha256 == sha256_file(trace):
                 profiles.intact.append(profile)
                 continue
-            reason = "it is not the profile of this setting and its trace"
+            reason = "it does not match this setting and its trace"
         except FileNotFoundError:
             reason = f"it has no {TRACE_FILE}"
         except DamagedFile as error:
             reason = error.reason
         except NewerFile as error:
             reason = str(error)
-        remedy = f"accelsweep profile {folder.name} {setting} makes it anew"
+        remedy = f"accelsweep profile {folder.name} {setting} recreates it"
         profiles.left_out.append(f"{path.relative_to(folder.home)}: {reason}; {remedy}")
     return profiles
 
@@ -219,4 +219,4 @@ def stored_profiles(folder: SweepFolder, settings: Iterable[str]) -> StoredProfi
 def check_archived(document: SettingProfile, path: Path, parts: Sequence[str]) -> None:
     """Raise DamagedFile if a profile in an archive is stored in a different setting's folder."""
     if document.setting != parts[2]:
-        raise DamagedFile(path, f"it is of another setting, {document.setting!r}")
+        raise DamagedFile(path, f"it belongs to a different setting, {document.setting!r}")

@@ -1,6 +1,6 @@
-"""Aggregates a profile's events by operator and by module, as own time in a mean step.
+"""Aggregates a profile's events by operator and by module, as self time in a mean step.
 
-A backward operator belongs to the module whose forward operator created it. autograd numbers its nodes, and the
+A backward operator is attributed to the module whose forward operator created it. autograd numbers its nodes, and the
 profiler records this number with both operators: https://docs.pytorch.org/docs/stable/autograd.html, under `emit_nvtx`.
 """
 
@@ -221,7 +221,7 @@ def profile(spec: RunSpec, place: RankPlace, report: RankReport) -> None:
     from accelsweep.devices.kinds import timed_device
     from accelsweep.worker.tasks.task import make_task
 
-    assert spec.extra_steps, "the spec asks for a profile"
+    assert spec.extra_steps, "the spec requests a profile"
     driver = cast(ModuleDriver, make_task(spec, place).driver())
     steps = -(-spec.extra_steps // driver.accumulate) * driver.accumulate
     warmup = max(FEWEST_WARMUP_STEPS, spec.config.measure.warmup_steps)

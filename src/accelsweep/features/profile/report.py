@@ -35,7 +35,7 @@ MAX_ROWS = 12
 MIN_DIFFERENCE = 0.005
 """A difference below this share of the longer step counts as noise."""
 
-_TITLES = ("Setting", "Measured step", "Profiled step", "Cost of looking", "Most time in")
+_TITLES = ("Setting", "Measured step", "Profiled step", "Profiler overhead", "Most time in")
 
 
 def build_section(analysis: Analysis) -> Profiles | None:
@@ -132,7 +132,7 @@ def _changed(now: Fingerprint, measured: Sequence[RunRow]) -> str | None:
         ]
         differences.append("; ".join(pairs))
     if not differences:
-        return "this setting has no measured runs any more"
+        return "this setting no longer has any measured runs"
     return min(differences, key=len) or None
 
 
@@ -144,9 +144,9 @@ def circumstances(profile: ProfileFinding) -> str:
     """Return what was profiled: steps, ranks, device and time."""
     on_device = any(row.device_seconds is not None for row in profile.operators)
     ranks = "" if profile.ranks == 1 else f", rank 0 of {profile.ranks}"
-    times = "times of the host, all threads" if not on_device else f"times on the {profile.device} device"
+    times = "host times, summed over all threads" if not on_device else f"times on the {profile.device} device"
     return (
-        f"{fmt.count(profile.steps, 'step')} after {profile.warmup_steps} that do not count{ranks}, "
+        f"{fmt.count(profile.steps, 'step')} after {profile.warmup_steps} warm-up steps{ranks}, "
         f"on {profile.device_name}, {profile.started_at[:16].replace('T', ' ')} UTC; {times}"
     )
 
@@ -183,13 +183,13 @@ def profiles_table(found: Profiles) -> ReportTable:
     return ReportTable(
         name="profiles",
         title="A closer look",
-        caption="Runs of their own under torch's profiler, which costs time at every operator. None of these numbers "
-        f"is in a rate, an interval or a verdict.{left_out}",
+        caption="From separate runs under torch's profiler, which adds overhead to every operator. None of these "
+        f"numbers is part of a rate, an interval or a verdict.{left_out}",
         columns=tuple(Column(title, title in _TITLES[1:4]) for title in _TITLES),
         rows=tuple(_row(profile, labels[profile.setting]) for profile in found.profiles),
         details=tuple(tuple(_more(profile, labels)) for profile in found.profiles),
         data=[row for profile in found.profiles for row in _data(profile, labels[profile.setting])],
-        empty=f"No profile is left to show.{left_out}",
+        empty=f"There is no profile to show.{left_out}",
     )
 
 

@@ -7,7 +7,7 @@ FEATURE = Feature(
     commands=(
         Command(
             "project",
-            "Project the best measured setting onto devices that you do not have. No measurement, and no verdict.",
+            "Project the best measured setting onto devices that you do not have, without a measurement or a verdict.",
             "accelsweep.features.projection.command:project",
         ),
     ),
@@ -21,9 +21,9 @@ FEATURE = Feature(
         Figure(
             "projections",
             "Projected rates on other devices",
-            "Nobody measured these rates. Each dashed bar is the 90 % interval of a projection, with a tick at its "
-            "middle. The vertical line is the rate measured here. The axis is logarithmic. A bar has no verdict: only "
-            "a measurement on that device can give one.",
+            "These rates were not measured. Each dashed bar is the 90 % interval of a projection, with a tick at its "
+            "middle. The vertical line is the rate measured here. The axis is logarithmic. Projections have no "
+            "verdicts, which require a measurement on the device.",
             "accelsweep.features.projection.report:projection_figure",
             place="table",
         ),

@@ -74,13 +74,15 @@ def project_onto(analysis: Analysis, targets: Targets) -> Projections | None:
     if group.config.task not in TASK_FORMS:
         if group.config.task != "boosting":
             return None
-        return Projections(reason="not projected: trees are grown by other libraries, not by matrix products")
+        return Projections(
+            reason="not projected: boosted trees are trained by other libraries, without matrix products"
+        )
     rate, traits = _median(group, "samples_per_second"), group.measured[0].traits
     if rate is None or not isinstance(traits, Traits):
         reason = traits if isinstance(traits, str) else "the operations of its forward pass were not recorded"
         return Projections(reason=f"not projected: {reason}")
     if _several_gpus(group):
-        return Projections(reason="not projected: every measured setting has several GPUs, and projections are for one")
+        return Projections(reason="not projected: every measured setting uses several GPUs; projections are for one")
     forms = TASK_FORMS[group.config.task]
     workload, anchor = _workload(group, traits, forms), _anchor(group, rate, targets.prices)
     if targets.batch not in (None, workload.batch):  # a GPU's measured rate does not apply to another batch size
@@ -121,7 +123,7 @@ def project_setting(group: SettingRuns, key: str, prices: Prices) -> Projection:
     rate = _median(group, "samples_per_second")
     traits = group.measured[0].traits if group.measured else None
     if not forms or rate is None or not isinstance(traits, Traits) or _several_gpus(group):
-        reason = traits if isinstance(traits, str) else "this setting has no rate of one device with its counts"
+        reason = traits if isinstance(traits, str) else "this setting has no single-device rate with operation counts"
         return Projection(device=key, name=device.name, form=forms[0].title if forms else "", reason=reason)
     workload, anchor = _workload(group, traits, forms), _anchor(group, rate, prices)
     return project(workload, anchor, device, forms[0], _usd_per_hour(prices, device))

@@ -68,9 +68,9 @@ def _print(name: str, projections: Projections) -> None:
 def project(
     name: SweepName,
     onto: Annotated[
-        str | None, typer.Option(help="devices by their keys, e.g. h100-sxm,l4 (default: those of the report)")
+        str | None, typer.Option(help="device keys, e.g. h100-sxm,l4 (default: the devices in the report)")
     ] = None,
-    prices: Annotated[str | None, typer.Option(help="a file of prices, or its name in conf/prices")] = None,
+    prices: Annotated[str | None, typer.Option(help="a price file, or its name in conf/prices")] = None,
     as_json: AsJson = False,
 ) -> None:
     """`accelsweep project NAME`."""

@@ -50,8 +50,8 @@ class Projection(Frozen):
     """The projection onto one device in one form (task and number format), or the `reason` why there is none.
 
     `rate` is in samples per second, `ratio` is relative to the locally measured setting. `joules_per_sample_at_most` is
-    the board's power limit divided by the slowest rate in the interval. `limit` names what takes most of the time.
-    `monthly` states the hours of training per month above which another payment model is cheaper. `notes` are caveats.
+    the board's power limit divided by the slowest rate in the interval. `limit` names the bottleneck. `monthly`
+    specifies the hours of training per month above which another payment model is cheaper. `notes` are caveats.
     """
 
     device: str
@@ -79,7 +79,7 @@ class Projection(Frozen):
 
 
 class HoldoutError(Frozen):
-    """The error of projections onto held-out devices or families, over `count` rates of this many `networks`.
+    """The error of projections onto held-out devices or families, over `count` rates of `networks` networks.
 
     `median_error` is relative; `coverage` is the share of 90 % intervals that contain the published rate.
     """
@@ -92,23 +92,23 @@ class HoldoutError(Frozen):
 
 
 class FormError(HoldoutError):
-    """The error of projections in a form onto held-out devices."""
+    """The error of projections onto held-out devices in one form."""
 
     form: str
 
 
 class Projections(Section):
-    """A sweep's chosen setting on devices that were not measured."""
+    """Projections of a sweep's chosen setting onto devices that were not measured."""
 
     reason: str | None = Field(default=None, description="why nothing is projected")
     setting: str | None = Field(default=None, description="the setting's ID")
     label: str = Field(default="", description="the setting's label")
     here: str = Field(default="", description="the device on which it was measured")
-    batch: int = Field(default=0, description="the batch per device")
+    batch: int = Field(default=0, description="the batch size per device")
     rate_here: float | None = Field(default=None, description="the measured rate, in samples per second")
     disturbed: bool = Field(
-        default=False, description="whether there was other load on the machine; if so, there are no ratios to its rate"
+        default=False, description="whether there was other load on the machine; if so, ratios to its rate are omitted"
     )
     devices: tuple[Projection, ...] = Field(default=(), description="the projections, with 90 % intervals")
     unseen: tuple[FormError, ...] = Field(default=(), description="the error of projections onto held-out devices")
-    sources: tuple[str, ...] = Field(default=(), description="where the published rates come from")
+    sources: tuple[str, ...] = Field(default=(), description="the sources of the published rates")

@@ -29,13 +29,13 @@ from accelsweep.results import Traits
 from accelsweep.significant_digits import SECONDS_PER_HOUR
 
 MAX_UNKNOWN_SHARE = 0.1
-"""A model is not projected if operations of unknown cost write a larger share of its outputs."""
+"""A model is not projected if operations of unknown cost produce a larger share of its outputs."""
 
 LAUNCH_SPREAD = math.log(3)
 """Launching kernels takes a third to three times the published time, depending on processor, loop and versions."""
 
 TRAINING_FLOPS_RATIO = (2.2, 3.2)
-"""Range of the ratio of a training step's operations to its forward pass's. Outside it, part of the model is frozen."""
+"""Range of operations in a training step relative to its forward pass. Outside it, part of the model is frozen."""
 
 LIMITS = {
     "convolutions": "operations",
@@ -139,7 +139,7 @@ def _time(workload: Workload, anchor: Anchor, device: Datasheet, model: Fitted, 
         log += math.log(max(1 / anchor.rate - (workload.wait_seconds or 0.0), 0.1 / anchor.rate)) - known
         if model.spread.transfer is not None:
             half = model.spread.transfer
-        notes.append(f"starts from the rate measured on the {anchor.device.name}")
+        notes.append(f"based on the rate measured on the {anchor.device.name}")
     if shares["kernels"] > 0.2:
         half = math.hypot(half, shares["kernels"] * LAUNCH_SPREAD)
     if shares["kernels"] > 0.5:
@@ -199,7 +199,7 @@ def break_even(here: PaymentOption, there: PaymentOption, name: str, ratio: Rang
     middle, low, high = (_crossing(here, there, end) for end in (ratio.value, ratio.low, ratio.high))
     device, machine = f"{name} ({there.description})", f"this machine ({here.description})"
     if not middle.sign == low.sign == high.sign:
-        return f"whether {device} is cheaper than {machine} cannot be told"
+        return f"it cannot be determined whether {device} is cheaper than {machine}"
     cheaper = f"{device} is projected cheaper than {machine}"
     costlier = f"{device} is projected more expensive than {machine}"
     if middle.hours is None or low.hours is None or high.hours is None:

@@ -62,11 +62,11 @@ def sentences(projections: Projections) -> list[str]:
     what = f"{projections.label}, with batches of {projections.batch}"
     disturbed = "There was other load on the machine, so there is no ratio to this rate."
     return [
-        f"Nobody measured these numbers. They are projected from published rates of other networks, for {what}.",
+        f"These numbers were not measured. They are projected from published rates of other networks, for {what}.",
         f"Measured here, on {projections.here}: {fmt.number(projections.rate_here, '1/s')}.",
         *([disturbed] if projections.disturbed else []),
         *map(_how_wrong, projections.unseen),
-        "The published rates are without torch.compile and channels_last.",
+        "The published rates were measured without torch.compile and channels_last.",
         "Energy is bounded by the board's power limit.",
     ]
 
@@ -168,7 +168,7 @@ def projection_figure(findings: Findings) -> Figure | Skipped:
         if projection.rate is not None
     ]
     if not rows:
-        return Skipped(NAME, "no device could be projected; the table has the reasons")
+        return Skipped(NAME, "no projection was possible; the table lists the reasons")
     rates = "; ".join(f"{row['line']} {row['words']}" for row in rows)
     return Figure(
         name=NAME,

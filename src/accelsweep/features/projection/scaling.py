@@ -1,8 +1,8 @@
-"""The efficiency of several devices in one machine, from published training rates (`data/scaling.csv`).
+"""The scaling efficiency of several devices in one machine, from published training rates (`data/scaling.csv`).
 
-An efficiency is the rate of k devices divided by k times the rate of one, at the same batch size per device. For a
-device in the table, the efficiencies of the networks measured on it are used; for any other, those of all devices with
-the same link type. The interval is a prediction interval for one more network, based on the mean and spread of the
+The efficiency is the rate of k devices divided by k times the rate of one device, at the same batch size per device.
+For a device in the table, the efficiencies of the networks measured on it are used; for any other, those of all devices
+with the same link type. The interval is a prediction interval for one more network, based on the mean and spread of the
 logarithms, with Student's t.
 """
 
@@ -96,11 +96,11 @@ def scaling_refusal(projection: Projection, batch: int, parameters: float | None
     if projection.rate is None:
         return projection.reason
     if not projection.form.startswith("training"):
-        return "published rates of several devices are of training"
+        return "rates of several devices were published only for training"
     if projection.limit in ("data loading", "starting kernels"):
-        return f"one device is already limited by {projection.limit}, which holds for no published network"
+        return f"one device is already limited by {projection.limit}, unlike any published network"
     if parameters is None:
-        return "the number of parameters is not known, so neither is the size of the gradients"
+        return "the number of parameters is unknown, and so is the size of the gradients"
     gradients = 4 * parameters * projection.rate.value / batch
     if gradients > MAX_GRADIENT_BYTES_PER_SECOND:
         more = gradients / MAX_GRADIENT_BYTES_PER_SECOND

@@ -1,6 +1,6 @@
 """The time model: a step's time is a fitted sum of parts, each the model's work divided by a device capacity.
 
-The shipped coefficients (`data/fitted.json`) include their errors on held-out devices and families.
+The shipped coefficients and their errors on held-out devices and families are in `data/fitted.json`.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ USABLE_MEMORY = 0.9
 FLOAT32_BYTES = 4
 
 OPTIMIZER_STATES = {"SGD": 1, "Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "RMSprop": 1, "Adagrad": 1, "none": 0}
-"""Values that an optimiser keeps per parameter; unlisted optimisers count as Adam."""
+"""Values that an optimiser keeps per parameter; unlisted optimisers are treated like Adam."""
 
 
 def memory_fit(traits: Traits, batch: int, optimizer: str, form: Form, memory_bytes: int | None) -> MemoryFit:

@@ -14,7 +14,7 @@ def setting_doubts(group: SettingRuns) -> Iterator[Doubt]:
     if group.rate_metric == "queries_per_second" and 0 < rated < measured:
         yield Doubt(
             code="load_refused",
-            message=f"{rated} of {measured} measured repeats kept the latency bound at some load; the rate is theirs "
-            "alone",
-            remedy="raise serving.latency_ms, or report that the setting often keeps the bound at no load",
+            message=f"{rated} of {measured} measured repeats met the latency bound at some load; the rate is "
+            "based only on these",
+            remedy="raise serving.latency_ms, or report that the setting often exceeds the bound at every load",
         )

@@ -1,4 +1,4 @@
-"""The config key `serving`, and the settings that the plan rejects because of it."""
+"""The options under `serving`, and the settings that they cause the plan to reject."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ServingOptions(BaseModel):
 
 
 def serving_of(config: SettingConfig) -> Serving | None:
-    """Return the key `serving` of a setting, or None."""
+    """Return a setting's options under `serving`, or None."""
     return ServingOptions.model_validate(config.raw).serving
 
 
@@ -58,7 +58,7 @@ def check(config: SettingConfig, file_of: FileOf) -> None:  # noqa: ARG001 - no 
 def unsupported(config: SettingConfig, site: Site) -> str | None:
     """Return why queries cannot be served, or None. Checks for LoadGen only if this machine runs the measurements."""
     if config.num_nodes > 1:
-        return f"measure.scenario=server has one queue on one node, not on {config.num_nodes}: raise devices instead"
+        return f"measure.scenario=server supports one node, not {config.num_nodes}: increase devices instead"
     serving = serving_of(config)
     if serving is not None and serving.latency_ms == 0:
         return "serving.latency_ms=0: must be more than 0"

@@ -44,7 +44,7 @@ SINGLE_QUERIES = 11
 
 
 class Bench:
-    """A module under test by LoadGen. Within the context, this process is limited to one worker's share of threads."""
+    """A module that LoadGen tests. Within the context, this process is limited to one worker's share of threads."""
 
     def __init__(self, spec: RunSpec, place: RankPlace, rules: Serving) -> None:
         """Build a new instance of the module."""
@@ -134,7 +134,7 @@ class Bench:
         gap_stalls = [Stall(stall.begin + 1, stall.end + 1, stall.seconds) for stall in find_stalls(gaps, sum(gaps))]
         stalls = self._work.summarise(gap_stalls)
         stalls = stalls if self._place.size == 1 else replace(stalls, idle=False)
-        doubt = run_doubts.stalled([stalls], sum(gaps), "its latencies are shorter", "a test of LoadGen's")
+        doubt = run_doubts.stalled([stalls], sum(gaps), "its latencies are shorter", "a LoadGen test")
         if doubt is not None and doubt.code not in {known.code for known in self.doubts}:
             self.doubts.append(doubt)
 
@@ -162,7 +162,7 @@ class UnderLoad(Inference):
     tolerated_failures = frozenset[ErrorKind]()  # the user requested this load
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
-        """Raises Unsupported if there is no load generator."""
+        """Raises Unsupported if LoadGen is not installed."""
         super().__init__(spec, place)
         self._rules = serving_of(spec.config) or Serving()
         if remedy := loadgen_install_command():
@@ -174,7 +174,7 @@ class UnderLoad(Inference):
         whole = report.metrics["samples_per_second"]
         assert whole.value is not None, "a closed window has a rate"
         report.metrics["batch_samples_per_second"] = whole
-        reason = "server is compared by queries_per_second; full batches have batch_samples_per_second"
+        reason = "server is compared on queries_per_second; full batches have batch_samples_per_second"
         report.metrics["samples_per_second"] = Metric(value=None, unit=whole.unit, reason=reason)
         report.metrics |= self._served(whole.value, report)
 
@@ -186,7 +186,7 @@ class UnderLoad(Inference):
                 return {}
             if least > self._rules.latency_ms / 1000:
                 bound = f"serving.latency_ms={self._rules.latency_ms:g}"
-                reason = f"one query alone takes {1000 * least:.3g} ms, more than {bound}"
+                reason = f"a single query takes {1000 * least:.3g} ms, more than {bound}"
                 return load_metrics(self._rules, None, None, reason)
             peak = find_peak(lambda rate: bench.ask(self._load(rate)), capacity)
             half = None if peak.best is None else bench.ask(self._load(peak.best.answered_per_second / 2))
@@ -265,13 +265,13 @@ class AskedTwice(Inference):
     rest = ("loadgen_samples_per_second", *LATENCIES)
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
-        """Raises Unsupported if there is no load generator or more than one rank."""
+        """Raises Unsupported if LoadGen is not installed or there is more than one rank."""
         super().__init__(spec, place)
         self._rules = serving_of(spec.config) or Serving()
         if remedy := loadgen_install_command():
             raise Unsupported(f"serving.generator=loadgen needs MLPerf's LoadGen: {remedy}")
         if place.size > 1:
-            raise Unsupported(f"serving.generator=loadgen takes one rank, not {place.size}: set devices=1 num_nodes=1")
+            raise Unsupported(f"serving.generator=loadgen supports 1 rank, not {place.size}: set devices=1 num_nodes=1")
 
     def after_window(self, report: RankReport) -> None:
         """Count the operations, then run LoadGen's queries."""
@@ -286,7 +286,7 @@ class AskedTwice(Inference):
         value = None if invalid else found.answered_per_second
         report.metrics["loadgen_samples_per_second"] = _metric(value, "1/s", scope, invalid)
         single = None if invalid or found.load.scenario == "offline" else found
-        reason = invalid or "offline has no latencies: all queries come at once"
+        reason = invalid or "offline has no latencies: all queries arrive at once"
         report.metrics |= latencies_of(LATENCIES, single, scope, reason)
 
     def _load(self, samples_per_second: float) -> Load:
