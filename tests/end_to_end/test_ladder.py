@@ -27,7 +27,7 @@ def test_a_ladder_of_a_model_without_convolutions(home):
     assert (naive.verdict, naive.gain) == (Verdict.baseline, None)
     assert resident.gain.low < resident.gain.value < resident.gain.high
     assert (layout.rate, layout.verdict) == (None, Verdict.not_measured)
-    assert "would change nothing: no weight of the network is a convolution of images" in layout.reason
+    assert "would have no effect: the network has no convolutions of images" in layout.reason
     assert (mixed.before, mixed.gain.count, mixed.total.count) == ("2_resident_data", 2, 2)
     assert "## Ladder" in (folder.report / "report.md").read_text()
     assert "5_mixed_precision" in (folder.report / "ladder.csv").read_text()
@@ -50,5 +50,5 @@ def test_a_ladder_on_texts_skips_the_rung_that_is_for_images(home):
     assert [rung.step for rung in rungs] == steps.split(","), result.stdout
     naive, moved, resident = rungs
     assert (naive.verdict, moved.rate) == (Verdict.baseline, None)
-    assert "data.preprocess=device is for images, and this set holds none" in moved.reason
+    assert "data.preprocess=device is for images, and this data set contains none" in moved.reason
     assert (resident.before, resident.gain.count) == ("0_naive", 2)

@@ -149,8 +149,8 @@ CASES = (
     Case(
         "a data module that ignores `batch_size` and has its own",
         FIXED,
-        lightning="its loader has a batch size of its own. Measure that with batch_size=5",
-        raw="its loader has a batch size of its own. Measure that with batch_size=5",
+        lightning="its loader uses its own batch size. Measure it with batch_size=5",
+        raw="its loader uses its own batch size. Measure it with batch_size=5",
         note="or pass `batch_size` to its DataLoader",
     ),
     Case(
@@ -163,8 +163,8 @@ CASES = (
         "an empty training set",
         "class OwnData(Data):\n    def train_dataloader(self):\n"
         "        return DataLoader([], batch_size=self.batch_size)\n",
-        lightning="the training loader gave no batch: the set has 0 rows",
-        raw="the training loader gave no batch: the set has 0 rows",
+        lightning="the training loader yielded no batch: the data set has 0 rows",
+        raw="the training loader yielded no batch: the data set has 0 rows",
         note="lower `batch_size`, or keep short batches",
     ),
     Case(
@@ -192,8 +192,8 @@ CASES = (
         BATCHES.format(x="batch.x", y="batch.y")
         + "class Batch:\n    def __init__(self, x, y):\n        self.x, self.y = x, y\n"
         + "def collate(s):\n    return Batch(*stacked(s))\n",
-        lightning="cannot tell how many samples a Batch batch holds",
-        raw="cannot tell how many samples a Batch batch holds",
+        lightning="cannot determine how many samples a Batch batch contains",
+        raw="cannot determine how many samples a Batch batch contains",
         note="make it a dataclass, a named tuple or a mapping, or define `samples(self, batch)`",
     ),
     Case(
@@ -223,7 +223,7 @@ CASES = (
         "        return cross_entropy(self.layer(batch['a'][0]), batch['a'][1])\n"
         "class OwnData(Data):\n    def train_dataloader(self):\n"
         "        return {'a': loader(self.batch_size), 'b': loader(self.batch_size)}\n",
-        raw="a raw loop needs one DataLoader",
+        raw="a raw loop needs a single DataLoader",
         note="the samples of the first loader are counted",
     ),
     Case(
@@ -245,7 +245,7 @@ CASES = (
     Case(
         "a validation step that logs something else, or nothing",
         "class Own(Module):\n    def validation_step(self, batch, batch_idx):\n        self.log('mine', 1.0)\n",
-        quality="logs no 'val_accuracy' (it logs: mine): set measure.quality_metric",
+        quality="does not log 'val_accuracy' (it logs: mine): set measure.quality_metric",
         note="quality is absent, with this as the reason",
     ),
     Case(
@@ -267,7 +267,7 @@ CASES = (
         "class Own(Module):\n    def validation_step(self, batch, batch_idx, dataloader_idx=0):\n"
         "        self.log('val_accuracy', 1.0, batch_size=len(batch[1]))\n"
         "class OwnData(Data):\n    def val_dataloader(self):\n        return [loader(5), loader(5)]\n",
-        raw="loop=raw validates with one DataLoader",
+        raw="loop=raw validates with a single DataLoader",
         quality="val_accuracy/dataloader_idx_0",
         note="`measure.quality_metric` is then the name that Lightning assigns, e.g. `val_accuracy/dataloader_idx_0`",
     ),
@@ -329,13 +329,13 @@ CASES = (
         raw="training_step returned no loss at any step",
         note="return the loss, or set `self.automatic_optimization = False`",
     ),
-    Case("manual optimisation", MANUAL, raw="loop=raw drives one optimiser"),
-    Case("several optimisers, manual", MANUAL + TWO_OPTIMIZERS, raw="loop=raw drives one optimiser"),
+    Case("manual optimisation", MANUAL, raw="loop=raw supports one optimiser"),
+    Case("several optimisers, manual", MANUAL + TWO_OPTIMIZERS, raw="loop=raw supports one optimiser"),
     Case(
         "several optimisers, automatic",
         "class Own(Module):\n" + TWO_OPTIMIZERS,
         lightning="multiple optimizers is only supported with manual optimization",
-        raw="loop=raw drives one optimiser",
+        raw="loop=raw supports one optimiser",
         note="Lightning requires manual optimisation for this",
     ),
     Case(
@@ -374,13 +374,15 @@ CASES = (
         raw="loop=raw has no Trainer, but Own reads self.trainer.estimated_stepping_batches",
         note="it follows `trainer.max_epochs`, or is larger if the planned steps need more",
     ),
-    Case("`configure_callbacks`", CALLBACKS.format(callbacks="Seen()"), raw="loop=raw calls no configure_callbacks"),
+    Case(
+        "`configure_callbacks`", CALLBACKS.format(callbacks="Seen()"), raw="loop=raw does not call configure_callbacks"
+    ),
     Case(
         "`configure_callbacks` with ModelCheckpoint or EarlyStopping",
         CALLBACKS.format(
             callbacks="pl.callbacks.ModelCheckpoint(monitor='val_accuracy'), pl.callbacks.EarlyStopping('val_accuracy')"
         ),
-        raw="loop=raw calls no configure_callbacks",
+        raw="loop=raw does not call configure_callbacks",
         note="checkpoints, EarlyStopping and Timer are removed, because a run ends with its window",
     ),
     Case(
@@ -406,7 +408,7 @@ CASES = (
     Case(
         "hooks such as `on_train_batch_end`",
         "class Own(Module):\n    def on_train_batch_end(self, *_):\n        pass\n",
-        raw="loop=raw calls no on_train_batch_end",
+        raw="loop=raw does not call on_train_batch_end",
     ),
     Case(
         "`save_hyperparameters`",

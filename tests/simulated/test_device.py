@@ -208,7 +208,7 @@ def test_a_spec_with_an_unknown_key_is_refused_and_no_variable_is_no_device(simu
     simulated()
     assert SimulatedKind().inventory()[0].accelerator == "simulated"
     (tmp_path / "device" / "device.json").write_text(json.dumps({"memory": 1}))
-    with pytest.raises(InputError, match="its keys are model, memory_bytes"):
+    with pytest.raises(InputError, match="the valid keys are model, memory_bytes"):
         SimulatedKind().inventory()
     monkeypatch.delenv("ACCELSWEEP_SIMULATED")
     assert SimulatedKind().inventory() == ()

@@ -131,14 +131,14 @@ def test_a_class_beyond_the_models_names_the_column_and_the_number_of_classes_ne
     logits, targets = torch.zeros(2, 3), torch.tensor([0, 7])
     error = really_raised(lambda: torch.nn.functional.cross_entropy(logits, targets))
     assert reason_of(error, "label").endswith(
-        "(the column data.target=label holds class 7: classes count from 0, so model.classes must be at least 8)"
+        "(the column data.target=label contains class 7: classes start at 0, so model.classes must be at least 8)"
     )
-    assert "(the data holds class 7: " in reason_of(error)
+    assert "(the data contains class 7: " in reason_of(error)
 
 
 def test_a_device_side_assertion_names_its_usual_cause():
     error = RuntimeError("CUDA error: device-side assert triggered\nCUDA kernel errors might be reported later")
-    assert "a class that is not below model.classes; accelerator=cpu says which" in reason_of(error, "label")
+    assert "a class that is not below model.classes; accelerator=cpu shows which one" in reason_of(error, "label")
 
 
 class Refusing:
@@ -146,7 +146,7 @@ class Refusing:
 
     def __init__(self, width, *, ours=False):
         if ours:
-            raise InputError("data.placement=residnt is none of loader, pinned, resident")
+            raise InputError("data.placement=residnt is not one of loader, pinned, resident")
         raise ValueError(f"{width} is no multiple of 8")
 
 
@@ -184,7 +184,7 @@ def test_unused_parameters_under_ddp_name_the_override_that_helps(said):
 def test_batchnorm_on_one_sample_names_drop_last():
     for layer, shape in ((torch.nn.BatchNorm1d(4), (1, 4)), (torch.nn.BatchNorm2d(4), (1, 4, 1, 1))):
         error = really_raised(lambda layer=layer, shape=shape: layer.train()(torch.zeros(shape)))
-        assert "give the training DataLoader drop_last=True" in reason_of(error)
+        assert "set drop_last=True in the training DataLoader" in reason_of(error)
 
 
 def test_the_reason_names_the_module_that_an_import_did_not_find(tmp_path, monkeypatch):

@@ -102,9 +102,9 @@ def test_the_rate_is_scaled_to_the_batch_that_optimiser_steps_hold(scaled, rows,
 @pytest.mark.parametrize(
     ("rows", "accumulate", "changes", "reason"),
     [
-        (192, 4, "pass", "an epoch of 6 batches makes optimiser steps of 4 batches and one of 2"),
-        (256, None, BY_EPOCH, "GradientAccumulationScheduler accumulates 2, 4 batches, by epoch"),
-        (256, None, IN_TWOS, "made the learning rate for 32 samples an optimiser step, but those of Own held 64"),
+        (192, 4, "pass", "an epoch of 6 batches consists of optimiser steps of 4 batches and one of 2"),
+        (256, None, BY_EPOCH, "GradientAccumulationScheduler accumulates 2, 4 batches, depending on the epoch"),
+        (256, None, IN_TWOS, "scaled the learning rate for 32 samples per optimiser step, but those of Own used 64"),
     ],
 )
 def test_scaling_without_one_global_batch_is_refused(scaled, rows, accumulate, changes, reason):
@@ -126,7 +126,7 @@ def test_fused_and_foreach_train_in_both_loops(run, loop, variant):
 def test_fused_and_foreach_together_are_refused(run):
     result = run(measure=MEASURE, optimizer={**SGD, "fused": True, "foreach": True})
     assert result.outcome is Outcome.unsupported
-    assert "exclude each other" in result.reason
+    assert "are mutually exclusive" in result.reason
 
 
 @pytest.mark.real

@@ -94,7 +94,7 @@ def test_training_to_a_target_is_as_long_as_max_samples_or_max_epochs(asking):
     assert told(result) == (3, 15, 15)
     assert result.metrics["validations"].value == 3, "it ends there"
     result = asking(TOLD, measure=aim | {"max_samples": None}, task="time_to_accuracy")
-    assert "nothing bounds it: set measure.max_samples, or trainer.max_epochs" in result.reason
+    assert "which has no limit: set measure.max_samples or trainer.max_epochs" in result.reason
 
 
 COSINE = """
@@ -243,7 +243,7 @@ def test_endless_validation_data_is_an_error_before_the_time_limit(
     result = read_rank_result(made.rank_result(0))
     last_line(f"endless validation data, {loop}", result.reason or result.metrics["quality"].reason)
     said = result.reason or result.metrics["quality"].reason
-    assert f"{named} states no length, and gave " in said
+    assert f"{named} has no length, and yielded " in said
     assert key in said
 
 

@@ -120,4 +120,6 @@ def test_steps_that_bypass_the_scaler_have_a_reason():
 def test_a_precision_that_scales_nothing_has_a_reason(scaler):
     metrics = LossScale("bf16-mixed", scaler, None).metrics()
     assert {metric.value for metric in metrics.values()} == {None}
-    assert {metric.reason for metric in metrics.values()} == {"precision=bf16-mixed scales no loss; 16-mixed does"}
+    assert {metric.reason for metric in metrics.values()} == {
+        "precision=bf16-mixed does not scale the loss; 16-mixed does"
+    }

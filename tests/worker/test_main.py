@@ -180,22 +180,22 @@ PARSES = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argume
         (
             PARSES.format(argument="--width", more=", required=True") + "given = parser.parse_args()",
             "parse_args() in the import of {name}.py (line 5) read [], because a run has no command line: the "
-            'following arguments are required: --width; put what only a script does below `if __name__ == "__main__":`,'
-            " and give the values as arguments of the model or the data in the config",
+            "following arguments are required: --width; move code that only a script should run below `if __name__ == "
+            '"__main__":`, and pass the values as arguments of the model or the data in the config',
         ),
         (
             PARSES.format(argument="folder", more="") + "def given():\n    return parser.parse_args()\ngiven()",
             "parse_args() in given ({name}.py, line 6) read [], because a run has no command line: the following "
-            "arguments are required: folder; put what only a script does",
+            "arguments are required: folder; move code that only a script should run",
         ),
         (
             "import sys\nif len(sys.argv) < 2:\n    sys.exit('usage: train.py FOLDER')",
-            "sys.exit('usage: train.py FOLDER') was called in the import of {name}.py (line 4): put what only a script "
-            'does below `if __name__ == "__main__":`',
+            "sys.exit('usage: train.py FOLDER') was called in the import of {name}.py (line 4): move code that "
+            'only a script should run below `if __name__ == "__main__":`',
         ),
         (
             "import click\n@click.command()\n@click.argument('folder')\ndef main(folder):\n    pass\nmain()",
-            "sys.exit(2) was called in the import of {name}.py (line 7): put what only a script does below",
+            "sys.exit(2) was called in the import of {name}.py (line 7): move code that only a script should run below",
         ),
     ],
     ids=["parse_args", "parse_args in a function, a positional argument", "sys.exit with words", "click"],
@@ -226,7 +226,7 @@ def test_sys_exit_in_a_step_is_reported_with_its_hook(run, own_file, loop, step,
     name = own_file(step=step)
     result = run(loop=loop, model={"_target_": f"{name}.Module"})
     assert result.reason == (
-        f"{called} was called in training_step ({name}.py, line 8): raise an exception or return: "
+        f"{called} was called in training_step ({name}.py, line 8): raise an exception or return instead; "
         "a module must not end the process that trains it"
     )
     last_line("`sys.exit` in a step", result.reason)
@@ -290,7 +290,7 @@ def test_an_error_in_lightnings_exception_handler_does_not_hide_the_root_cause(r
     assert result.reason.startswith(
         "OSError: [Errno 30] Read-only file system (a loader's workers share memory in /dev"
     )
-    assert "set the loader's num_workers to 0, or mount /dev/shm writable" in result.reason
+    assert "set the loader's num_workers to 0, or mount /dev/shm with write access" in result.reason
     assert "combined_loader" not in result.reason
     last_line("a read-only /dev/shm", result.reason)
 
@@ -365,7 +365,7 @@ def test_data_that_ignores_batch_size_is_refused_with_a_remedy(run, tmp_path):
     )
     result = run(data={"_target_": "deaf_data.Deaf"})
     assert result.outcome is Outcome.unsupported
-    assert "first batch holds 3 samples although batch_size=8" in result.reason
+    assert "first batch contains 3 samples, but batch_size=8" in result.reason
 
 
 BATCHES = """
@@ -443,8 +443,8 @@ def test_a_batch_without_a_meta_copy_costs_only_the_operation_count(run, tmp_pat
     assert value["window_samples"] == 8 * value["window_steps"]
     assert result.metrics["model_flops_per_sample"].value is None
     if form != "graph":
-        assert "batch has no copy on the meta device" in result.metrics["model_flops_per_sample"].reason
-        assert "batch has no copy on the meta device" in result.traits
+        assert "batch cannot be copied to the meta device" in result.metrics["model_flops_per_sample"].reason
+        assert "batch cannot be copied to the meta device" in result.traits
     assert value["parameters"] == 1
 
 
@@ -472,12 +472,12 @@ TWO = "    def configure_optimizers(self):\n        return [torch.optim.SGD([sel
         (
             {"extra": MANUAL},
             {"trainer": {"gradient_clip_val": 1.0}},
-            "Lightning refuses this: Automatic gradient clipp",
+            "Lightning rejected the configuration: Automatic gradient clipp",
         ),
         (
             {"extra": MANUAL},
             {"trainer": {"accumulate_grad_batches": 2}},
-            "Lightning refuses this: Automatic gradient acc",
+            "Lightning rejected the configuration: Automatic gradient acc",
         ),
         ({"extra": TWO}, {}, "Training with multiple optimizers is only supported with manual optimization"),
         (
@@ -522,7 +522,7 @@ def test_sync_batchnorm_is_unsupported_on_cpus(spec, own_file, tmp_path):
     model = {"_target_": f"{own_file(step='return self(torch.ones(4, 1)).sum()', extra=normed)}.Module"}
     for result in run_ranks(spec(devices=2, model=model, trainer={"sync_batchnorm": True}), tmp_path):
         assert (result.outcome, result.error_kind) == (Outcome.unsupported, "unsupported"), result.traceback
-        assert result.reason.endswith("(trainer.sync_batchnorm=true works on GPUs only: leave it out)")
+        assert result.reason.endswith("(trainer.sync_batchnorm=true works only on GPUs: remove it)")
 
 
 def test_trainer_arguments_that_accelsweep_sets_are_refused(run):
@@ -540,7 +540,7 @@ def test_other_trainer_arguments_reach_lightning(run):
 def test_a_step_without_a_loss_is_measured(run, own_module):
     result = run(model=own_module("return self.weight.sum() if batch_idx < 5 else None"))
     assert result.outcome is Outcome.measured, result.traceback
-    assert result.metrics["final_train_loss"].reason == "the training step gave no loss"
+    assert result.metrics["final_train_loss"].reason == "the training step returned no loss"
 
 
 def test_logged_values_are_recorded(run, own_module):
@@ -628,7 +628,7 @@ def test_a_last_batch_of_one_sample_fails_with_drop_last_as_the_remedy(run, tmp_
     )
     result = run(model={"_target_": "own_norm.Own"}, data={"_target_": "own_norm.OwnData"})
     last_line("BatchNorm and a last batch of one sample", result.reason)
-    assert "give the training DataLoader drop_last=True" in result.reason
+    assert "set drop_last=True in the training DataLoader" in result.reason
 
 
 DIVIDING = """
@@ -646,7 +646,7 @@ def test_data_that_divides_its_batch_among_ranks_needs_the_global_batch_size(spe
     own = {"devices": 2, "model": {"_target_": "own_dividing.Module"}}
     first = run_ranks(spec(**own, data={"_target_": "own_dividing.OwnData"}), tmp_path)[0]
     last_line("data module divides by world_size, devices=2", first.reason)
-    assert "holds 4 samples although batch_size=8: that is 8 / 2 ranks" in first.reason
+    assert "contains 4 samples, but batch_size=8: that is 8 / 2 ranks" in first.reason
     assert "add +data.batch_size=16" in first.reason
     mended = run_ranks(spec(**own, data={"_target_": "own_dividing.OwnData", "batch_size": 16}), tmp_path)[0]
     assert (mended.outcome, mended.reason) == (Outcome.measured, None)

@@ -182,7 +182,7 @@ def test_an_installed_copy_of_a_versioned_package_is_refused_and_other_packages_
     monkeypatch.setitem(sys.modules, "other_of_versions", other)
     version_tree.check_modules()
     monkeypatch.setitem(sys.modules, "of_versions.part", measured)
-    with pytest.raises(AccelsweepError, match=r"of_versions\.part came from"):
+    with pytest.raises(AccelsweepError, match=r"of_versions\.part was imported from"):
         version_tree.check_modules()
 
 

@@ -58,7 +58,7 @@ def counted(loader, batch_size, module=MODULE):
 def test_images_with_mappings_of_boxes_are_counted_by_image_and_not_by_channel():
     loader = DataLoader(detections(21), batch_size=8, collate_fn=side_by_side)
     assert counted(loader, 8) == [8, 8, 5]
-    with pytest.raises(InputError, match=r"first batch holds 8 samples although batch_size=3"):
+    with pytest.raises(InputError, match=r"first batch contains 8 samples, but batch_size=3"):
         counted(loader, 3)
 
 
@@ -86,19 +86,19 @@ def test_a_stated_size_that_the_batch_does_not_show_is_refused():
     loader = DataLoader(detections(16), batch_size=8, collate_fn=lambda samples: torch.stack([samples[0][0]] * 5))
     for batch_size in (5, 8):
         with pytest.raises(
-            InputError, match=r"its loader states 8, and it looks like 5: define samples\(self, batch\)"
+            InputError, match=r"its loader declares 8, and it looks like 5: define samples\(self, batch\)"
         ):
             counted(loader, batch_size)
 
 
 def test_batches_of_a_loader_without_batch_size_must_be_unambiguous():
     pair = (torch.zeros(8, 4), torch.zeros(8, 4))
-    with pytest.raises(InputError, match=r"states no batch_size, and it looks like 2 or 8: define samples"):
+    with pytest.raises(InputError, match=r"declares no batch_size, and it looks like 2 or 8: define samples"):
         counted(Bare(pair), 8)
-    with pytest.raises(InputError, match=r"states no batch_size, and it looks like 2: define samples"):
+    with pytest.raises(InputError, match=r"declares no batch_size, and it looks like 2: define samples"):
         counted(Bare((torch.zeros(8, 2), torch.zeros(37, 6))), 2)
     assert counted(Bare((torch.zeros(8, 4), torch.zeros(8, dtype=torch.long))), 8) == [8]
-    with pytest.raises(InputError, match=r"a object batch holds: .* none of its parts has a length: put a tensor"):
+    with pytest.raises(InputError, match=r"a object batch contains: .* none of its parts has a length: add a tensor"):
         counted(Bare(object()), 8)
 
 
@@ -206,7 +206,7 @@ def test_a_stream_of_ambiguous_batches_is_refused(shape):
     """Nobody knows how many samples a stream's last batch has: sentences of 28 words, or 28 sentences."""
     shapes = iter([(32, 32), shape])
     loader = DataLoader(Stream(range(60)), batch_size=32, collate_fn=lambda _: torch.zeros(*next(shapes)))
-    with pytest.raises(InputError, match=rf"may hold {shape[1]} or 32 samples: define samples\(self, batch\)"):
+    with pytest.raises(InputError, match=rf"may contain {shape[1]} or 32 samples: define samples\(self, batch\)"):
         counted(loader, 32)
 
 
@@ -322,26 +322,32 @@ def test_the_samples_of_a_pass_of_uneven_batches_are_unknown_before_it_ended():
             DataLoader(ROWS, 4),
             8,
             2,
-            "that is 8 / 2 ranks. batch_size counts the samples of each rank, and the data divides it by world_size: "
-            "add +data.batch_size=16, which it divides to 8",
+            "that is 8 / 2 ranks. batch_size is the number of samples per rank, but the data divides it by world_size: "
+            "add +data.batch_size=16, which it divides into 8 per rank",
         ),
-        ("fixed batch in the loader", DataLoader(ROWS, 16), 8, 1, "Measure that with batch_size=16"),
+        ("fixed batch in the loader", DataLoader(ROWS, 16), 8, 1, "Measure it with batch_size=16"),
         (
             "one set of a dict three times larger",
             {"unlabelled": DataLoader(ROWS, 24), "labelled": DataLoader(ROWS, 8)},
             8,
             1,
-            "of several training loaders the first is counted, 'unlabelled'",
+            "samples are counted in the first of several training loaders, 'unlabelled'",
         ),
-        ("5 rows with batch 8", DataLoader(TensorDataset(torch.zeros(5)), 8), 8, 1, "the set has 5 rows. Lower"),
+        ("5 rows with batch 8", DataLoader(TensorDataset(torch.zeros(5)), 8), 8, 1, "the data set has 5 rows. Lower"),
         (
             "10 rows with batch 8, devices=2",
             DataLoader(TensorDataset(torch.zeros(10)), 8, sampler=range(5)),
             8,
             2,
-            "the set has 10 rows, 5 for each of 2 ranks",
+            "the data set has 10 rows, 5 for each of 2 ranks",
         ),
-        ("a list of loaders of other sizes", [DataLoader(ROWS, 6), DataLoader(ROWS, 8)], 8, 1, "first is counted, 0"),
+        (
+            "a list of loaders of other sizes",
+            [DataLoader(ROWS, 6), DataLoader(ROWS, 8)],
+            8,
+            1,
+            "the first of several training loaders, 0",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) and " " in value and len(value) < 50 else "",
 )
@@ -360,8 +366,8 @@ def test_a_first_batch_of_another_size_is_refused_with_its_cause(
 def test_a_loader_without_a_batch_says_how_many_rows_it_has(last_line):
     told = no_batch_message(DataLoader(TensorDataset(torch.zeros(5)), 8, drop_last=True))
     last_line("5 rows with batch 8, drop_last=True", told)
-    assert "the set has 5 rows, and drop_last=True drops a batch of fewer than 8: lower batch_size" in told
-    assert no_batch_message(Bare()) == "the training loader gave no batch: lower batch_size, or keep short batches"
+    assert "the data set has 5 rows, and drop_last=True drops a batch of fewer than 8: lower batch_size" in told
+    assert no_batch_message(Bare()) == "the training loader yielded no batch: lower batch_size, or keep short batches"
 
 
 def test_the_usual_optimiser_step_ignores_the_short_last_step_of_a_long_epoch():

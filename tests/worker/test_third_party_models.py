@@ -109,7 +109,7 @@ def test_the_raw_loop_refuses_boring_models_with_a_reason(run):
 def test_boring_data_that_ignores_batch_size_is_refused(run):
     data = {"_target_": f"{BORING}.BoringDataModule"}
     result = run(batch_size=32, model={"_target_": f"{BORING}.BoringModel"}, data=data, measure=QUICK)
-    assert "the data's first batch holds 1 samples although batch_size=32" in result.reason
+    assert "the data's first batch contains 1 samples, but batch_size=32" in result.reason
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_the_demo_lstm_keeps_its_state_between_batches(run, loop, wikitext):
     few = {**QUICK, "min_steps": 3, "max_steps": 3}
     result = run(loop=loop, batch_size=20, model=model, data=MODULE_DATA, measure=few)
     if loop == "raw":
-        assert "loop=raw calls no on_train_epoch_end, which LightningLSTM defines" in result.reason
+        assert "loop=raw does not call on_train_epoch_end, which LightningLSTM defines" in result.reason
     else:
         assert (result.outcome, result.reason) == (Outcome.measured, None)
         assert result.metrics["logged.train_loss"].value is not None

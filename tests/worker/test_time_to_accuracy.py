@@ -132,7 +132,9 @@ def test_a_nan_quality_is_not_recorded_as_a_value():
 def test_an_unlogged_target_metric_is_an_error_that_lists_the_logged_ones():
     training = FakeTraining([0.5])
     training.listener.begin()
-    with pytest.raises(InputError, match=r"logs no 'val_accuracy' \(it logs: val_f1\): set measure.quality_metric"):
+    with pytest.raises(
+        InputError, match=r"does not log 'val_accuracy' \(it logs: val_f1\): set measure.quality_metric"
+    ):
         training.listener.validated({"val_f1": 0.5})
 
 
@@ -166,8 +168,8 @@ def test_each_validation_is_logged_once(capfd):
     other = FakeGroup([], rank=1, size=2, told=1)
     FakeTraining([0.5], group=other).run()
     assert capfd.readouterr().err == (
-        "accelsweep: val_accuracy 0.5 after 24 samples, to be val_accuracy >= 0.9\n"
-        "accelsweep: val_accuracy 0.93 after 48 samples, to be val_accuracy >= 0.9\n"
+        "accelsweep: val_accuracy 0.5 after 24 samples; target: val_accuracy >= 0.9\n"
+        "accelsweep: val_accuracy 0.93 after 48 samples; target: val_accuracy >= 0.9\n"
     )
 
 
@@ -181,5 +183,5 @@ def test_a_training_that_hits_the_time_limit_is_timed_out_and_reports_its_progre
     (record,), _ = measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS)
     assert record.outcome is Outcome.timed_out
     assert record.reason.startswith("it ran longer than 10 s (limits.run_seconds); last lines of its log: ")
-    assert "samples, to be val_accuracy >= 1.1" in record.reason
+    assert "samples; target: val_accuracy >= 1.1" in record.reason
     assert record.metrics == {}, "no rate and no time of a run that was ended"

@@ -172,7 +172,7 @@ def test_an_exhausted_loader_restarts_and_reports_the_end_of_the_pass():
     assert [next(batches)[0].tolist() for _ in range(7)] == [[0, 1], [2, 3], [4, 5]] * 2 + [[0, 1]]
     assert ends == [3, 6]
     with pytest.raises(
-        InputError, match="gave no batch: the set has 3 rows, and drop_last=True drops a batch of fewer"
+        InputError, match="yielded no batch: the data set has 3 rows, and drop_last=True drops a batch of fewer"
     ):
         next(endless_batches(DataLoader(TensorDataset(torch.arange(3)), 4, drop_last=True), ends.append, Heartbeat()))
 

@@ -157,7 +157,7 @@ def test_the_folds_hold_out_every_sample_once():
         assert data.epoch_samples == (50 - len(numbers)) // 8 * 8, "in whole batches"
         held_out += numbers
     assert sorted(held_out) == list(range(50))
-    with pytest.raises(InputError, match=r"data\.fold=4 is none of the 4 folds"):
+    with pytest.raises(InputError, match=r"data\.fold=4 is not one of the 4 folds"):
         InMemory(**OPTIONS, folds=4, fold=4).setup("fit")
 
 
@@ -189,7 +189,7 @@ def test_all_folds_need_their_number_and_a_set_without_a_validation_set():
         def read(self):
             return InMemory.read(InMemory(**OPTIONS))
 
-    with pytest.raises(InputError, match=r"data\.fold=all: this set has a validation set of its own"):
+    with pytest.raises(InputError, match=r"data\.fold=all: this data set has its own validation set"):
         Divided(**OPTIONS, folds=4, fold="all").setup("fit")
 
 
@@ -211,7 +211,7 @@ def test_the_set_is_read_once_and_its_size_is_known_then():
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"placement": "pinned"}, "copies to a GPU"),
+        ({"placement": "pinned"}, "copies to dedicated GPU memory"),
         ({"placement": "resident", "num_workers": 1}, r"data\.num_workers cannot"),
         ({"placement": "resident", "preprocess": "cpu"}, r"data\.preprocess=cpu cannot"),
     ],
@@ -222,7 +222,7 @@ def test_options_that_contradict_each_other_or_the_device_are_unsupported_with_a
 
 
 def test_only_images_can_be_preprocessed():
-    with pytest.raises(Unsupported, match="for images, and this set holds none"):
+    with pytest.raises(Unsupported, match="for images, and this data set contains none"):
         Numbers(**OPTIONS, preprocess="cpu").setup("fit")
 
 
@@ -244,7 +244,7 @@ def test_auto_leaves_other_data_unchanged(placement):
 def test_an_unknown_choice_is_refused_with_the_nearest():
     with pytest.raises(InputError, match="did you mean 'resident'"):
         InMemory(batch_size=8, placement="resdent")
-    with pytest.raises(InputError, match="none of null, cpu, device, auto"):
+    with pytest.raises(InputError, match="not one of null, cpu, device, auto"):
         InMemory(batch_size=8, preprocess="gpu")
 
 

@@ -65,10 +65,10 @@ def test_mnist_has_the_images_and_classes_of_its_files(mnist):
 def test_a_damaged_mnist_file_is_named(mnist):
     raw = mnist[0] / "MNIST" / "raw"
     (raw / "train-labels-idx1-ubyte").write_bytes(b"<html>")
-    with pytest.raises(InputError, match="train-labels-idx1-ubyte is not an idx file of bytes in 1 dimensions"):
+    with pytest.raises(InputError, match="train-labels-idx1-ubyte is not an idx file of bytes with 1 dimensions"):
         Mnist(root=str(mnist[0]), **OPTIONS).read()
     write_idx(raw / "train-labels-idx1-ubyte", np.zeros(19, dtype=np.uint8))
-    with pytest.raises(InputError, match="there are 20 images and 19 classes"):
+    with pytest.raises(InputError, match="there are 20 images but 19 class labels"):
         Mnist(root=str(mnist[0]), **OPTIONS).read()
 
 
@@ -81,9 +81,9 @@ def test_a_damaged_gzip_file_is_named(mnist, damage):
 
 
 def test_missing_files_are_unsupported_with_where_to_put_them(tmp_path):
-    with pytest.raises(Unsupported, match=r"MNIST/raw holds no train-images-idx3-ubyte: put .* data\.root"):
+    with pytest.raises(Unsupported, match=r"MNIST/raw does not contain train-images-idx3-ubyte: put .* data\.root"):
         Mnist(root=str(tmp_path), **OPTIONS).read()
-    with pytest.raises(Unsupported, match=r"cifar-10-batches-py holds no data_batch_1: put .* data\.root"):
+    with pytest.raises(Unsupported, match=r"cifar-10-batches-py does not contain data_batch_1: put .* data\.root"):
         Cifar10(root=str(tmp_path), **OPTIONS).read()
 
 
@@ -143,7 +143,7 @@ def test_the_binary_version_of_cifar10_holds_the_same(tmp_path, cifar):
     for binary, pickled in zip(Cifar10(root=str(tmp_path), **OPTIONS).read(), from_pickles, strict=True):
         assert all(map(torch.equal, binary.tensors, pickled.tensors))
     (folder / "test_batch.bin").write_bytes(b"123")
-    with pytest.raises(InputError, match=r"test_batch\.bin is not a binary batch"):
+    with pytest.raises(InputError, match=r"test_batch\.bin is not a binary CIFAR-10 batch"):
         Cifar10(root=str(tmp_path), **OPTIONS).read()
 
 
@@ -156,9 +156,7 @@ def test_a_pickle_that_would_run_code_is_refused_without_running_it(tmp_path, ci
         return pickle.dumps({"data": Evil(), "labels": classes.tolist()})
 
     write_cifar(tmp_path / "cifar-10-batches-py", *cifar, encode)
-    with pytest.raises(
-        InputError, match=r"data_batch_1 is not a Python batch of CIFAR-10: it has 2 labels and 0 bytes"
-    ):
+    with pytest.raises(InputError, match=r"data_batch_1 is not a Python CIFAR-10 batch: it has 2 labels and 0 bytes"):
         Cifar10(root=str(tmp_path), **OPTIONS).read()
     assert not (tmp_path / "owned").exists()
 
@@ -166,7 +164,7 @@ def test_a_pickle_that_would_run_code_is_refused_without_running_it(tmp_path, ci
 @pytest.mark.parametrize("content", [b"", b"\x80\x02}.", b"not a pickle", pickle.dumps({"data": 3, "labels": [1]})])
 def test_a_damaged_pickle_is_named(tmp_path, cifar, content):
     write_cifar(tmp_path / "cifar-10-batches-py", *cifar, lambda *_: content)
-    with pytest.raises(InputError, match="data_batch_1 is not a Python batch of CIFAR-10"):
+    with pytest.raises(InputError, match="data_batch_1 is not a Python CIFAR-10 batch"):
         Cifar10(root=str(tmp_path), **OPTIONS).read()
 
 

@@ -121,9 +121,9 @@ def test_a_missing_part_is_reported_with_the_key_to_set():
         module.training_step({"x": INPUTS}, 0)
     with pytest.raises(InputError, match=r"model.loss is null, but the network returned no scalar loss"):
         Supervised(Recording(), None).training_step((INPUTS,), 0)
-    with pytest.raises(InputError, match="without a tensor or logits"):
+    with pytest.raises(InputError, match="contains neither a tensor nor logits"):
         Supervised(Recording(lambda _: SimpleNamespace()), nn.CrossEntropyLoss()).training_step((INPUTS, CLASSES), 0)
-    with pytest.raises(InputError, match=r"model.network gave a int; it must be a torch.nn.Module"):
+    with pytest.raises(InputError, match=r"model.network is a int; it must be a torch.nn.Module"):
         Supervised(3, None)
 
 

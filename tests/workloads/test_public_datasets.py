@@ -49,7 +49,7 @@ def test_grey_images_become_coloured_ones_and_vice_versa():
 
 
 def test_other_numbers_of_channels_are_refused():
-    with pytest.raises(InputError, match="1 \\(grey\\) or 3"):
+    with pytest.raises(InputError, match="1 channel \\(greyscale\\) or 3"):
         image_to_tensor(Image.new("L", (2, 2)), channels=4, image_size=None)
 
 
@@ -130,7 +130,7 @@ def test_unusable_columns_are_refused_with_what_to_change(tmp_path):
     load = {"data_files": str(tmp_path / "scores.csv")}
     with pytest.raises(InputError, match=r"no column 'txt' \(did you mean 'text'\?\); it has text, score"):
         hugging_face(tmp_path, "csv", load, inputs="txt", target="score").setup("fit")
-    with pytest.raises(InputError, match="which is not a class: use integers or strings"):
+    with pytest.raises(InputError, match="which cannot be a class: use integers or strings"):
         hugging_face(tmp_path, "csv", load, inputs="text", target="score").setup("fit")
 
 
@@ -139,7 +139,7 @@ def test_unusable_columns_are_refused_with_what_to_change(tmp_path):
 def test_several_columns_of_texts_are_refused_rather_than_trained_on_the_first(tmp_path, inputs):
     films = {"title": ["A", "B"], "body": ["good", "bad"], "stars": [5, 1], "label": [1, 0]}
     pd.DataFrame(films).to_csv(tmp_path / "films.csv", index=False)
-    with pytest.raises(InputError, match=rf"data\.inputs=\[{','.join(inputs)}\]: several columns must all be numbers"):
+    with pytest.raises(InputError, match=rf"data\.inputs=\[{','.join(inputs)}\]: several columns must all be numeric"):
         hugging_face(tmp_path, "csv", {"data_files": str(tmp_path / "films.csv")}, inputs=inputs).setup("fit")
 
 
@@ -163,8 +163,8 @@ def test_integers_are_their_own_class_indices_with_their_gaps(tmp_path, labels):
 @pytest.mark.parametrize(
     ("labels", "why"),
     [
-        ([-1, 1], r"data\.target=label holds -1, which is not a class: integers count from 0; renumber the column"),
-        (["good", None], r"data\.target=label: some rows have no class; name a split or a file without them"),
+        ([-1, 1], r"data\.target=label contains -1, which is not a class: integers start at 0; renumber the column"),
+        (["good", None], r"data\.target=label: some rows have no class; choose a split or a file without such rows"),
     ],
 )
 def test_a_row_without_a_class_is_refused_with_the_column(tmp_path, labels, why):
@@ -181,7 +181,7 @@ def test_named_classes_that_a_test_set_withholds_are_refused_with_the_column(tmp
     columns = {"a": [0.0, 1.0] * 10, "label": [-1] * 20}
     datasets.Dataset.from_dict(columns, features=features).to_parquet(str(tmp_path / "withheld.parquet"))
     data = hugging_face(tmp_path, "parquet", {"data_files": str(tmp_path / "withheld.parquet")}, inputs="a")
-    with pytest.raises(InputError, match=r"data\.target=label holds -1"):
+    with pytest.raises(InputError, match=r"data\.target=label contains -1"):
         data.setup("fit")
 
 

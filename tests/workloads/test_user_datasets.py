@@ -148,7 +148,9 @@ def test_a_set_can_collate_its_batches_and_fetch_several_rows_in_one_call():
 
 
 def test_an_object_that_is_no_data_set_is_refused():
-    with pytest.raises(InputError, match=r"data.train: a int is not a data set; it needs __len__ and __getitem__"):
+    with pytest.raises(
+        InputError, match=r"data.train: a int is not a data set; it must define __len__ and __getitem__"
+    ):
         DataSets(4, 3)
     with pytest.raises(InputError, match=r"data.validation: a int is not a data set"):
         DataSets(4, map_style(), validation=3)

@@ -1,7 +1,7 @@
-"""Calibrated workloads: steps and data waits of known duration, to test measurements against true values.
+"""Calibrated workloads: steps and data waits of known duration, to check measurements against known values.
 
-A step busy-waits on the monotonic clock, so it takes exactly as long as scheduled on any device. It trains a single
-weight, so that every loop can run it.
+A step busy-waits on the monotonic clock, so its duration is exact on any device. The module trains a single weight, so
+that every loop can run it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class TimedStep(pl.LightningModule):
     ) -> None:
         """Set the step time to `seconds * (1 + drift_per_step * i)` for step i.
 
-        It is multiplied by `slow_factor` if i is a multiple of `slow_every` or less than `slow_warmup_steps`, and
-        `stall_seconds` are added on rank `stalled_rank`.
+        The step time is multiplied by `slow_factor` if i is a multiple of `slow_every` or less than
+        `slow_warmup_steps`. On rank `stalled_rank`, every step takes an additional `stall_seconds`.
         """
         super().__init__()
         self.weight = nn.Parameter(torch.ones(1))
@@ -51,7 +51,7 @@ class TimedStep(pl.LightningModule):
         self._steps = 0
 
     def seconds_of(self, step: int) -> float:
-        """Return the duration of step `step` (from 0) on this rank."""
+        """Return the duration in seconds of step `step` (zero-based) on this rank."""
         seconds = self._seconds * (1.0 + self._drift * step)
         if step < self._slow_warmup or (self._slow_every and step % self._slow_every == 0):
             seconds *= self._slow_factor
@@ -71,7 +71,7 @@ class TimedStep(pl.LightningModule):
 class TimedNetwork(nn.Module):
     """A layer that maps `features` inputs to `classes` logits and sleeps for `seconds` per call.
 
-    Sleeping uses no CPU, so two such layers in one process do not slow each other down, just like two devices.
+    Sleeping uses no CPU, so two such layers in one process do not slow each other down, as on two separate devices.
     """
 
     def __init__(self, seconds: float, features: int = 8, classes: int = 4) -> None:
@@ -98,7 +98,7 @@ class _TimedBatches(IterableDataset[Tensor]):
 
 
 class TimedData(pl.LightningDataModule):
-    """Batches of shape (batch_size, 1) that take `wait_seconds` each; endless, or `batches` per epoch."""
+    """Batches of shape (batch_size, 1), each available after `wait_seconds`; endless, or `batches` per epoch."""
 
     def __init__(self, batch_size: int, wait_seconds: float = 0.0, batches: int | None = None) -> None:
         """`batch_size` is per rank."""
@@ -106,9 +106,9 @@ class TimedData(pl.LightningDataModule):
         self._batch_size, self._seconds, self._batches = batch_size, wait_seconds, batches
 
     def train_dataloader(self) -> DataLoader[Tensor]:
-        """Return the training batches."""
+        """Return the training loader."""
         return make_loader(_TimedBatches(self._batch_size, self._seconds, self._batches))
 
     def val_dataloader(self) -> DataLoader[Tensor]:
-        """Return one batch without waiting."""
+        """Return a loader that yields a single batch without delay."""
         return make_loader(_TimedBatches(self._batch_size, 0.0, 1))

@@ -1,4 +1,4 @@
-"""The simulated device's driver: a folder with files shared by all processes on a machine.
+"""The driver of the simulated device: a folder of files shared by all processes on a machine.
 
 `device.json` contains the device's properties. Each process that uses the device writes its allocated memory and busy
 time to a file under `processes`, from which memory in use, energy, heat and foreign processes are derived. As with a
@@ -28,12 +28,12 @@ UUID = "SIM-00000000"
 class Spec:
     """The device's properties and the device time of its operations.
 
-    An operation takes `kernel_seconds`, or its entry in `seconds` (`aten.mm`); for matrix products and convolutions,
-    their FLOPs divided by `flops_per_second` are added. A copy from or to the host takes its bytes divided by
-    `copy_bytes_per_second`. `stalls` are pairs (busy seconds before the stall, seconds of the stall). After
-    `throttled_after` busy seconds, everything takes `throttle` times as long. `launch_seconds` is host time per
-    operation, on a simulated clock only. `wear` is a factor that slows everything down without showing up in telemetry
-    or the fingerprint.
+    An operation takes `kernel_seconds`, or its entry in `seconds` (keyed by name, such as `aten.mm`). Matrix products
+    and convolutions take an additional FLOPs / `flops_per_second`; copies to or from the host take an additional
+    bytes / `copy_bytes_per_second`. `stalls` are pairs (busy seconds before the stall, duration of the stall). After
+    `throttled_after` busy seconds, all operations take `throttle` times as long. `launch_seconds` is the host time per
+    operation, which only a simulated clock takes into account. `wear` is a factor that slows down all operations
+    without showing up in telemetry or the fingerprint.
     """
 
     model: str = "Simulated device"
@@ -61,7 +61,7 @@ class Spec:
         except (OSError, ValueError, TypeError) as error:
             known = ", ".join(key.name for key in fields(cls))
             raise TelemetryUnavailable(
-                f"the simulated device in {folder} cannot be read ({error}); its keys are {known}"
+                f"the simulated device in {folder} cannot be read ({error}); the valid keys are {known}"
             ) from None
 
     def write(self, folder: Path) -> None:
@@ -72,9 +72,9 @@ class Spec:
 
 @dataclass
 class Usage:
-    """A process's allocated bytes and busy seconds, including the throttled seconds (`held_back`) among them.
+    """The allocated bytes and busy seconds of a process; `held_back` is the throttled part of the busy seconds.
 
-    Work is queued until `free_at` on the device's clock, so part of `busy` may lie in the future.
+    The queue becomes empty at `free_at` on the device's clock, so `busy` may include time in the future.
     """
 
     bytes: int = 0
@@ -83,7 +83,7 @@ class Usage:
     free_at: float = 0.0
 
     def busy_until(self, now: float) -> float:
-        """Return the busy seconds until now."""
+        """Return the busy seconds up to `now`."""
         return max(0.0, self.busy - max(0.0, self.free_at - now))
 
 
@@ -114,7 +114,7 @@ def folder() -> Path | None:
 
 
 def usage_by_process(where: Path) -> dict[int, Usage]:
-    """Return all processes' usage, keyed by process ID, including processes that have ended."""
+    """Return the usage of all processes, including those that have ended, keyed by process ID."""
     usage = dict(_read_usage(where))
     if where in PROCESS_USAGES:
         usage[os.getpid()] = PROCESS_USAGES[where].use
@@ -135,7 +135,7 @@ def active_processes(where: Path) -> dict[int, Usage]:
 
 
 class SimulatedTelemetry:
-    """Telemetry for this machine's device, based on the clock `time.perf_counter`."""
+    """Telemetry of the device on this machine, based on `time.perf_counter`."""
 
     def state(self, identity: str) -> dict[str, Any]:
         """Return the device's state. Raises TelemetryUnavailable if the device does not exist."""
@@ -159,7 +159,7 @@ class SimulatedTelemetry:
         }
 
     def joules(self, identity: str) -> float:
-        """Return the energy since time 0, at busy power while a process works and at idle power otherwise."""
+        """Return the energy used since time 0: busy power while a process uses the device, idle power otherwise."""
         where, spec = _device(identity)
         now = time.perf_counter()
         busy = sum(use.busy_until(now) for use in usage_by_process(where).values())

@@ -1,4 +1,4 @@
-"""The device kind of the simulated device, which exists if an environment variable is set to its folder."""
+"""The device kind for the simulated device, which exists if an environment variable points to its folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accelsweep.testing import simulated_device as driver
 
 
 class SimulatedKind(DeviceKind):
-    """At most one device. It cannot be hidden from a process, because the environment variable is the user's."""
+    """A single device, which cannot be hidden from a process because the user sets its environment variable."""
 
     accelerator = "simulated"
     unit, units, site_units = "simulated device", "simulated devices", "simulated devices"

@@ -1,4 +1,4 @@
-"""The simulated device in torch: shapes are computed eagerly on the meta device, and data lazily on the CPU."""
+"""The simulated device as a torch backend: the meta device computes shapes eagerly, the CPU computes data lazily."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from accelsweep.testing.simulator import Allocation, Buffer, Slot, buffer, curre
 aten = torch.ops.aten
 
 RESHAPE_OPS = {aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default}
-"""Operations for which torch requests a view because it considers all tensors contiguous; data may need copying."""
+"""Operations that return a view because torch considers all tensors contiguous; here, the data may need copying."""
 
 CONTIGUOUS_OPS = ("_fused", "linalg_vector_norm")
 """Name prefixes of operations on gradients whose result depends on the memory layout.
 
-torch copies gradients whose strides differ from their parameter's, but on this device it cannot see the strides.
+torch copies gradients whose strides differ from those of the parameter, but it cannot see strides on this device.
 """
 
 
@@ -77,7 +77,7 @@ def _as_meta(value: Any) -> Any:
 
 
 def _source(value: Any) -> Any:
-    """Return an argument in the form the worker needs: the slot of a device tensor, or a copy of a host tensor."""
+    """Return an argument as the worker thread needs it: the slot of a device tensor, or a copy of a host tensor."""
     if on_device(value):
         return buffer(value).slot
     return value.detach().clone() if isinstance(value, Tensor) else value
@@ -90,14 +90,14 @@ def _there(source: Any) -> Any:
 
 
 def _laid_out(op: Any, source: Any) -> Any:
-    """Return the worker's argument, made contiguous if the operation depends on the memory layout."""
+    """Return the argument for the worker thread, made contiguous if the operation depends on the memory layout."""
     there = _there(source)
     in_order = isinstance(there, Tensor) and op.__name__.startswith(CONTIGUOUS_OPS)
     return there.contiguous() if in_order else there
 
 
 def _made(outputs: list[Any], inputs: list[Buffer], given: list[Tensor]) -> tuple[list[Any], list[Slot | None]]:
-    """Return the results and the slots to fill, with None for a result that is an input."""
+    """Return the results and the slots to fill, with None as the slot of a result that is also an input."""
     same = {id(one.meta): tensor for one, tensor in zip(inputs, given, strict=True)}
     shared = {one.meta.untyped_storage()._cdata: one.allocation for one in inputs}
     made: list[Any] = []
@@ -116,7 +116,7 @@ def _made(outputs: list[Any], inputs: list[Buffer], given: list[Tensor]) -> tupl
 
 
 def _run_synchronously(op: Any, flat: list[Any], spec: Any) -> Any:
-    """Wait for the device and compute eagerly, as any device must if the shape depends on the data."""
+    """Wait for the device and compute eagerly, as on any device if the shape depends on the data."""
     current().wait(str(op))
     with torch.no_grad():
         found = _call(op, pytree.tree_unflatten([_there(_source(one)) for one in flat], spec))
@@ -182,21 +182,21 @@ def _copy_seconds(source: Tensor, crossing: bool) -> float:
 
 
 def scalar(tensor: Tensor) -> Any:
-    """Wait for the device and return a tensor's only number."""
+    """Wait for the device and return the value of a single-element tensor."""
     current().wait("item")
     return buffer(tensor).slot.numbers.item()
 
 
 def convolution_backward(gradient: Tensor, inputs: Tensor, weight: Tensor, *rest: Any) -> Any:
-    """Compute a convolution's gradient. torch omits the bias size, which is the number of output channels."""
+    """Compute the gradients of a convolution. torch omits the bias size, which is the number of output channels."""
     return kernel(aten.convolution_backward.default, gradient, inputs, weight, [gradient.shape[1]], *rest)
 
 
 class Event:
-    """A mark in the queue that is timed by the device."""
+    """A mark in the queue, timestamped by the device."""
 
     def __init__(self, device: Any = None, *, enable_timing: bool = False, **_: Any) -> None:
-        """Every event is timed; `enable_timing` exists for compatibility with CUDA."""
+        """All events are timed; `enable_timing` exists for compatibility with CUDA."""
         self._moment: float | None = None
 
     def record(self, stream: Any = None) -> None:
@@ -222,7 +222,7 @@ class Event:
 
 
 class Module:
-    """The functions of `torch.simulated`, like `torch.cuda`, for a single device with index 0."""
+    """The `torch.simulated` module, modelled on `torch.cuda`, with a single device whose index is 0."""
 
     Event = Event
 
@@ -238,7 +238,7 @@ class Module:
         return False
 
     def device_count(self) -> int:
-        """Return 1 or 0."""
+        """Return 1 if there is a device, otherwise 0."""
         return int(self.is_available())
 
     def current_device(self) -> int:
@@ -278,7 +278,7 @@ class Module:
         return current().spec.model
 
     def get_device_properties(self, device: Any = None) -> SimpleNamespace:
-        """Return name, memory in bytes and UUID."""
+        """Return the name, the memory in bytes and the UUID."""
         spec = current().spec
         return SimpleNamespace(name=spec.model, total_memory=spec.memory_bytes, uuid=driver.UUID)
 
@@ -299,7 +299,7 @@ class Module:
         return current().allocator.peak_reserved
 
     def mem_get_info(self, device: Any = None) -> tuple[int, int]:
-        """Return the device's free and total bytes, taking all processes into account."""
+        """Return the device's free and total memory in bytes, taking all processes into account."""
         device_ = current()
         used_bytes = sum(use.bytes for use in driver.active_processes(device_.usage.folder).values())
         return device_.spec.memory_bytes - used_bytes, device_.spec.memory_bytes
@@ -341,7 +341,7 @@ VIEW_OPS = (
     "_reshape_alias",
     "_unsafe_view",
 )
-"""Overrides of torch's default implementations, whose strides differ from those of this device's data."""
+"""Operations that must be overridden, because torch's implementations assume strides that the data does not have."""
 
 
 def unavailable() -> str | None:
@@ -355,7 +355,7 @@ def unavailable() -> str | None:
 
 @cache
 def register() -> tuple[Any, ...]:
-    """Register the device type `simulated` once; return what must stay alive. Raises RuntimeError if unsupported."""
+    """Register the device type `simulated` once; return objects to keep alive. Raises RuntimeError if unsupported."""
     from torch.utils import backend_registration
 
     if why := unavailable():
@@ -406,7 +406,7 @@ def _through(op: Any) -> Any:
 
 
 def _pinned_memory() -> Any:
-    """Support pinning host tensors by returning a copy that is marked as pinned but no faster."""
+    """Support pinning of host tensors by returning a copy that is marked as pinned but is no faster to transfer."""
     library = _library("aten")
 
     def pin(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:

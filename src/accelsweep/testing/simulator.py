@@ -1,8 +1,8 @@
-"""The process's simulated device: a queue whose worker thread computes the results on the CPU.
+"""The simulated device of this process: a queue whose worker thread computes the results on the CPU.
 
-Launches are asynchronous, and reading a result waits for the queue; `waits` lists the causes. On the real clock, an
+Launches are asynchronous, and reading a result waits for the queue; `waits` lists the reasons. On the real clock, an
 operation ends after its device time or when its result has been computed, whichever is later. On a simulated clock,
-only device times count, so that load on the machine has no effect.
+only device times count, so load on the machine has no effect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from accelsweep.testing.simulated_device import PROCESS_USAGES, ProcessUsage, Sp
 
 
 class HostClock(Protocol):
-    """The host's time in seconds."""
+    """A clock for host time, in seconds."""
 
     simulated: bool
 
@@ -32,14 +32,14 @@ class HostClock(Protocol):
         """Return the time."""
 
     def spend(self, seconds: float) -> None:
-        """Spend host time."""
+        """Account for host work that takes `seconds`."""
 
     def wait_until(self, moment: float) -> None:
         """Block the host until the given time."""
 
 
 class RealClock:
-    """The monotonic clock, on which host work takes as long as it really does."""
+    """The monotonic clock, on which host work takes its actual time."""
 
     simulated = False
 
@@ -67,9 +67,9 @@ class Allocator:
     """Counts bytes like torch's allocators; the data itself is in host memory."""
 
     def __init__(self, total: int, use: Usage, others: Callable[[], int] = lambda: 0) -> None:
-        """`total` is the device's memory, and `others()` returns how much other processes use. Keeps `use` up to date.
+        """`total` is the device's memory; `others()` returns how much other processes use. `use` is kept up to date.
 
-        `most` limits how much this process may reserve.
+        The attribute `most` limits how much this process may reserve.
         """
         self.total, self._use, self._others = total, use, others
         self.most = total
@@ -85,7 +85,7 @@ class Allocator:
         return Allocation(self, size)
 
     def free(self, size: int) -> None:
-        """Free an allocation, whose memory stays reserved."""
+        """Free `size` allocated bytes, which stay reserved."""
         self.allocated -= size
 
     def empty_cache(self) -> None:
@@ -100,7 +100,7 @@ class Allocator:
         room = min(self.total - self._others(), self.most)
         if wanted > room:
             raise torch.OutOfMemoryError(
-                f"the simulated device is out of memory: {wanted} bytes are needed, and this process may use {room}"
+                f"the simulated device is out of memory: {wanted} bytes needed, {room} available to this process"
             )
         self._reserve(min(-(-wanted // SEGMENT_BYTES) * SEGMENT_BYTES, room))
 
@@ -125,13 +125,13 @@ class Timeline:
     """Tracks the device time at which the queue becomes empty, and the busy time until then."""
 
     def __init__(self, spec: Spec, use: Usage) -> None:
-        """Keeps `use` up to date."""
+        """`use` is kept up to date."""
         self._spec, self._use = spec, use
         self._stalls = sorted(spec.stalls)
         self.free_at = 0.0
 
     def work(self, launched: float, seconds: float, finished: float = 0.0) -> None:
-        """Append an operation of `seconds`, launched at `launched`, plus stalls and throttling.
+        """Append an operation that is launched at `launched` and takes `seconds`, plus stalls and throttling.
 
         The operation starts when the device is free and does not end before `finished`, the time at which its result
         was computed.
@@ -157,7 +157,7 @@ class Timeline:
 
 
 WRITE_INTERVAL_SECONDS = 0.05
-"""The interval at which usage is written for other processes."""
+"""The interval at which usage is written to the file that other processes read."""
 
 Work = Callable[[], None]
 
@@ -276,7 +276,7 @@ def is_used() -> bool:
 
 
 class Slot:
-    """A tensor's data as a CPU tensor, once the worker has computed it."""
+    """The data of a tensor as a CPU tensor, available once the worker thread has computed it."""
 
     __slots__ = ("numbers",)
     numbers: Tensor
@@ -284,7 +284,7 @@ class Slot:
 
 @dataclass(eq=False)
 class Buffer:
-    """The device side of a tensor. Views share the allocation."""
+    """The device-side state of a tensor; views share its allocation."""
 
     slot: Slot
     meta: Tensor
@@ -297,7 +297,7 @@ def on_device(value: Any) -> bool:
 
 
 def buffer(tensor: Tensor) -> Buffer:
-    """Return the tensor's device side."""
+    """Return the device-side state of a tensor."""
     result: Buffer = tensor.untyped_storage().simulated  # type: ignore[attr-defined]
     return result
 

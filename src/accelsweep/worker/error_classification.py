@@ -1,7 +1,7 @@
 """Classifies an exception raised in a rank and describes it in one line: cause, location and remedy.
 
 An error is classified as out of memory, unsupported, a collective that failed because of a peer, or an error in the
-user's code. Allocators and libraries report running out of memory with different types and messages, so the messages
+user's code. Allocators and libraries report exhausted memory with different types and messages, so the known messages
 are listed here.
 """
 
@@ -59,8 +59,8 @@ _KNOWN = (
     ),
     (
         re.compile(r"Expected more than 1 value per channel when training"),
-        "BatchNorm cannot train on a single sample, such as the last one of an epoch: give the training DataLoader "
-        "drop_last=True, or raise batch_size if it is 1",
+        "BatchNorm cannot train on a single sample, such as the last one of an epoch: set drop_last=True in the "
+        "training DataLoader, or increase batch_size if it is 1",
     ),
 )
 """Message from torch or Lightning -> cause and remedy. The traceback still contains the original message."""
@@ -79,7 +79,7 @@ _HIDDEN_PACKAGES = tuple(f"{_PACKAGE}/{name}" for name in ("worker", "measure"))
 _LIBRARIES = ("lightning", "torch", "hydra", "omegaconf")
 
 _REFUSING = ("core/optimizer.py", "trainer/configuration_validator.py")
-"""Lightning modules in which any exception, of whatever type, rejects a combination of arguments."""
+"""Modules of Lightning in which every exception, regardless of its type, rejects a combination of arguments."""
 
 _STANDARD_LIBRARY = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)|^<|/lib-dynload/")
 
@@ -105,8 +105,8 @@ class ProcessExited(Exception):
         first = max((number for number, call in enumerate(stack) if call.function == "run_rank"), default=0)
         where = user_location_in(stack[first:]) or f"{stack[-1].function} ({stack[-1].file}, line {stack[-1].line})"
         super().__init__(
-            f"os._exit({code}) was called in {where}: raise an exception or return: a module must not end the process "
-            "that trains it"
+            f"os._exit({code}) was called in {where}: raise an exception or return instead; a module must not end the "
+            "process that trains it"
         )
 
 
@@ -150,7 +150,7 @@ def _is_refusal(error: BaseException) -> bool:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Return whether a signal ended this rank (Lightning turns SIGTERM and SIGINT into its own exceptions)."""
+    """Return whether a signal ended this rank (Lightning turns SIGTERM and SIGINT into exceptions of its own)."""
     return any(
         isinstance(link, KeyboardInterrupt) or type(link).__name__ == "SIGTERMException" for link in _chain(error)
     )
@@ -197,7 +197,7 @@ def reason_of(error: BaseException, target: str | None = None) -> str:
     if isinstance(error, SystemExit):
         return masked(_exit_reason(error))
     if type(error).__name__ == "MisconfigurationException":
-        return masked(f"Lightning refuses this: {first}")
+        return masked(f"Lightning rejected the configuration: {first}")
     if _IN_A_WORKER.match(first) and len(lines) > 1:
         # what Python's traceback module prints for an exception whose __str__ raises
         unprintable = lines[-1].endswith("<exception str() failed>")
@@ -226,11 +226,11 @@ def _exit_reason(error: SystemExit) -> str:
     """Describe where the process exited, and how to prevent a script's code from running on import."""
     frames = _frames(traceback.extract_tb(error.__traceback__))
     where = user_location_in(frames) or "the user's code"
-    remedy = "raise an exception or return: a module must not end the process that trains it"
+    remedy = "raise an exception or return instead; a module must not end the process that trains it"
     if any(frame.function == "<module>" and is_user_code(frame.file) for frame in frames):
-        remedy = 'put what only a script does below `if __name__ == "__main__":`'
+        remedy = 'move code that only a script should run below `if __name__ == "__main__":`'
     if (refusal := _argparse_message(error.__traceback__)) is not None:
-        remedy += ", and give the values as arguments of the model or the data in the config"
+        remedy += ", and pass the values as arguments of the model or the data in the config"
         return f"parse_args() in {where} read {sys.argv[1:]!r}, because a run has no command line: {refusal}; {remedy}"
     kind = "" if type(error) is SystemExit else f"{type(error).__name__}: "
     code = error.code if isinstance(error.code, int) else "" if error.code is None else repr(error.code)
@@ -253,7 +253,7 @@ def user_location(error: BaseException) -> str | None:
 
 
 class Frame(NamedTuple):
-    """A call on a stack."""
+    """A call in a stack trace."""
 
     file: str
     line: int
@@ -268,7 +268,7 @@ _PRINTED = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<func
 
 
 def parse_stack(lines: Sequence[str]) -> list[Frame]:
-    """Return the calls in a printed stack, in the order of its lines."""
+    """Return the calls in a printed stack trace, in the order of its lines."""
     matches = (_PRINTED.search(line) for line in lines)
     return [Frame(match["file"], int(match["line"]), match["function"]) for match in matches if match is not None]
 
@@ -303,8 +303,8 @@ def _shared_memory_remedy(error: BaseException) -> str:
     refused = getattr(error, "errno", None) in (errno.EROFS, errno.EACCES, errno.ENOSPC, errno.ENOSYS)
     if refused and any("/multiprocessing/" in call.filename for call in traceback.extract_tb(error.__traceback__)):
         return (
-            " (a loader's workers share memory in /dev/shm, which cannot be written here: set the loader's "
-            "num_workers to 0, or mount /dev/shm writable)"
+            " (a loader's workers share memory in /dev/shm, which is not writable here: set the loader's "
+            "num_workers to 0, or mount /dev/shm with write access)"
         )
     return ""
 
@@ -312,18 +312,18 @@ def _shared_memory_remedy(error: BaseException) -> str:
 def _remedy(message: str, target: str | None) -> str:
     """Return the remedy for a class unknown to the model, or for a layer that only works on GPUs."""
     if _GPUS_ONLY.search(message):
-        return " (trainer.sync_batchnorm=true works on GPUs only: leave it out)"
+        return " (trainer.sync_batchnorm=true works only on GPUs: remove it)"
     where = f"the column data.target={target}" if target else "the data"
     if match := _CLASS_TOO_HIGH.search(message):
         number = int(match["number"])
-        return f" ({where} holds class {number}: classes count from 0, so model.classes must be at least {number + 1})"
+        return f" ({where} contains class {number}: classes start at 0, so model.classes must be at least {number + 1})"
     if _DEVICE_ASSERT in message:
-        return f" (often {where} holds a class that is not below model.classes; accelerator=cpu says which)"
+        return f" (often {where} contains a class that is not below model.classes; accelerator=cpu shows which one)"
     return ""
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback without our own and libraries' outermost frames, or all of it if nothing would remain."""
+    """Return the traceback without outermost frames of our code and libraries, or all of it if nothing would remain."""
     error = root_cause(error)
     frames = traceback.extract_tb(error.__traceback__)
     first = next((number for number, frame in enumerate(frames) if not _is_hidden(frame.filename)), 0)
@@ -354,7 +354,7 @@ class ErrorOrigin(NamedTuple):
 def root_cause(error: BaseException) -> BaseException:
     """Return the original error, unwrapped from Hydra's error and from errors raised while it was being handled.
 
-    While an exception propagates through Lightning's Trainer, teardown hooks run, and an error in a hook hides it.
+    While an exception propagates through Lightning's Trainer, teardown hooks run, and an error in one of them hides it.
     """
     while True:
         if error.__cause__ is not None and _raised_by_hydra(error):

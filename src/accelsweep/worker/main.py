@@ -1,4 +1,4 @@
-"""Executes one rank of a run: reads the frozen config, writes `rank-R.json` and `steps-R.json`.
+"""Executes one rank of a run: reads the frozen config and writes `rank-R.json` and `steps-R.json`.
 
 torch and Lightning are imported inside functions, so that importing this module is cheap and does not load them into an
 executor that must not import them. `python -m accelsweep.worker.main SPEC` runs a rank in a different interpreter.
@@ -45,7 +45,8 @@ from accelsweep.worker.run_spec import RunSpec
 def write_steps(path: Path, rank: int, window: RankWindow) -> None:
     """Write all steps of `window`, warm-up included, as JSON lists of seconds, samples and losses.
 
-    A missing loss is written as null, a non-finite loss as text (`nan`, `inf`), because JSON has no such numbers.
+    A missing loss is written as null, and a non-finite loss as a string (`nan`, `inf`), because JSON has no such
+    numbers.
     """
     losses = [loss if loss is None or math.isfinite(loss) else str(loss) for loss in window.losses]
     steps = {"rank": rank, "warmup_steps": window.warmup_steps, "step_seconds": window.step_seconds}
@@ -53,7 +54,7 @@ def write_steps(path: Path, rank: int, window: RankWindow) -> None:
 
 
 def preload() -> None:
-    """Import everything a rank needs, so that forked ranks need not. Runs no operations and touches no device."""
+    """Import everything that a rank needs, so forked ranks do not have to. Runs no operations and touches no device."""
     import torch.distributed  # noqa: F401
 
     from accelsweep.worker import rank_measurement  # noqa: F401
@@ -69,8 +70,8 @@ def run_rank(spec: RunSpec) -> None:
     """Run this process's rank of `spec` and write its result into the attempt's folder.
 
     Reads RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and NODE_RANK from the environment. Errors in the
-    user's code are not raised but become part of the result, with their traceback; only signals and an unwritable disk
-    end this function early. The result is written to disk before the process group is destroyed.
+    user's code are recorded in the result with their traceback instead of being raised; only signals and an unwritable
+    disk end this function early. The result is written to disk before the process group is destroyed.
     """
     place = RankPlace.of(spec)
     report = RankReport()

@@ -73,7 +73,7 @@ def flops_metrics(
     Operations are counted for a training step, or for `predict` if given.
     """
     form = number_format(effective.precision, device.type)
-    ceiling: Ceiling | str = f"no matmul is known for precision={effective.precision}"
+    ceiling: Ceiling | str = f"no matmul format is known for precision={effective.precision}"
     if form is not None:
         ceiling = _ceiling(spec, device, form, effective)
     counted = count_flops(spec, example, effective.batch_size, predict)
@@ -89,7 +89,7 @@ def flops_metrics(
 
 
 def parameters(spec: RunSpec) -> Metric:
-    """Return the number of trainable parameters, counting shared ones once, or the reason they cannot be counted."""
+    """Return the number of trainable parameters, counting shared ones once, or why they cannot be counted."""
     try:
         count = sum(part.numel() for part in _meta_module(spec).parameters() if part.requires_grad)
     except Exception as error:  # noqa: BLE001  the user's code may fail on the meta device in any way
@@ -99,7 +99,7 @@ def parameters(spec: RunSpec) -> Metric:
 
 @dataclass(frozen=True)
 class StepFlops:
-    """The operations per sample, and whether the model has layers that cuDNN computes: convolutions or recurrent."""
+    """The operations per sample, and whether cuDNN computes some layers of the model (convolutional or recurrent)."""
 
     per_sample: float
     uses_cudnn: bool
@@ -120,13 +120,13 @@ def count_flops(spec: RunSpec, example: Any, samples: int, predict: Predict | No
     except Exception as error:  # noqa: BLE001  the user's code may fail on the meta device in any way
         return _not_counted("step", error)
     if flops.total == 0:
-        return "not counted: the step holds no operation with a known formula"
+        return "not counted: no operation in the step has a known formula"
     recurrent = any(isinstance(part, torch.nn.RNNBase) for part in module.modules())
     return StepFlops(flops.total / samples, flops.convolution > 0 or recurrent)
 
 
 def count_traits(spec: RunSpec, example: Any, samples: int, predict: Predict | None = None) -> Traits | str:
-    """Return a forward pass's traits per sample, or `not counted: ` and the reason.
+    """Return the traits of a forward pass, per sample, or `not counted: ` and the reason.
 
     The forward pass is that of a training step, including the loss, or `predict`. `example` is a batch on the meta
     device.
@@ -143,7 +143,7 @@ def count_traits(spec: RunSpec, example: Any, samples: int, predict: Predict | N
 
 
 def _not_counted(what: str, error: Exception) -> str:
-    return f"not counted: on the meta device the {what} raised {type(error).__name__}: {message_of(error)}"[:300]
+    return f"not counted: the {what} raised {type(error).__name__} on the meta device: {message_of(error)}"[:300]
 
 
 def _meta_module(spec: RunSpec) -> Any:
@@ -164,11 +164,11 @@ def _ceiling(spec: RunSpec, device: torch.device, form: str, effective: Effectiv
     except Exception as error:  # device backends raise different types, which `classify` handles
         if classify(error) != "out_of_memory":
             raise
-        return "the device has no memory left for the product of two matrices"
+        return "the device ran out of memory while multiplying two matrices"
 
 
 PROFILER_WARMUP_STEPS = 2
-"""The number of steps before the profiled steps, so that first calls and allocations are excluded."""
+"""The number of steps before profiling starts, so that the profile excludes first calls and allocations."""
 
 MATMUL_OPERATORS = re.compile(
     r"\w+::_*(\w*_)?(mm|addmm|bmm|baddbmm|addbmm|mv|addmv|addr|dot|matmul|linear(_pointwise|_backward)?)"
@@ -212,7 +212,7 @@ class _ProfiledSteps:
 
 
 def matmul_share(spec: RunSpec) -> dict[str, Metric]:
-    """Train `measure.matmul_steps` steps under torch's profiler and return `matmul_time_share`; empty if unset.
+    """Train `measure.matmul_steps` steps under torch's profiler and return `matmul_time_share`, or {} if it is unset.
 
     Raises errors from the user's code.
     """
@@ -222,7 +222,7 @@ def matmul_share(spec: RunSpec) -> dict[str, Metric]:
     loop = make_loop(spec)
     activity = kind_of(loop.device.type).profiler_activity
     if activity is None:
-        reason = f"torch's profiler sees no kernels of a device of kind {loop.device.type}"
+        reason = f"torch's profiler does not record kernels on devices of kind {loop.device.type}"
         return {"matmul_time_share": Metric(value=None, unit="1", reason=reason)}
     listener = _ProfiledSteps(-(-steps // loop.accumulate) * loop.accumulate, timed_device(loop.device), activity)
     loop.drive(listener)
@@ -242,7 +242,7 @@ class ProbeResult:
 
 
 def release_memory(device: torch.device) -> None:
-    """Free device memory still held by an earlier phase, so that each phase has as much available as the window."""
+    """Free device memory still held by an earlier phase, so that each phase has as much available as the window had."""
     gc.collect()
     kind_of(device.type).empty_cache(device)
 
@@ -250,8 +250,8 @@ def release_memory(device: torch.device) -> None:
 def measure_breakdown(spec: RunSpec, step_seconds: float) -> ProbeResult:
     """Train at most `measure.probe_steps` steps and break them down by phase. Raises errors from the user's code.
 
-    `step_seconds` is the window's mean step time, which is the same on every rank. It limits the pass to the steps that
-    fit into `measure.min_seconds`.
+    `step_seconds` is the window's mean step time, which is the same on every rank. It limits the pass to as many steps
+    as fit into `measure.min_seconds`.
     """
     rules = spec.config.measure
     if rules.probe_steps is None:

@@ -54,7 +54,7 @@ class SampleBudget:
 
 @dataclass(frozen=True)
 class QualityPhase:
-    """The phase's metrics, other values logged by the module, and doubts about the phase."""
+    """The metrics of the phase, other values that the module logged, and doubts about the phase."""
 
     metrics: dict[str, Metric]
     logged: dict[str, float]
@@ -110,7 +110,7 @@ def _quality(name: str, validated: dict[str, float] | None, scope: str) -> Metri
         reason = "the data or the module has no validation loop"
     elif name not in validated:
         logs = ", ".join(sorted(validated)) or "nothing"
-        reason = f"the validation loop logs no {name!r} (it logs: {logs}): set measure.quality_metric"
+        reason = f"the validation loop does not log {name!r} (it logs: {logs}): set measure.quality_metric"
     elif not math.isfinite(validated[name]):
         reason = f"{name} is {validated[name]}"
     else:

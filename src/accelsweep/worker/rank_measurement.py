@@ -1,4 +1,4 @@
-"""Measures a run: drives steps through the timed window, combines all ranks' readings and reads back the settings."""
+"""Measures a run: drives steps through the timed window, combines the ranks' readings and reads back the settings."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[
 
 
 def telemetry_identities(device: torch.device) -> tuple[str, ...]:
-    """Return the device's identity in its driver's telemetry; empty if the device has no telemetry."""
+    """Return the device's identity in its driver's telemetry; an empty tuple if there is no telemetry."""
     from accelsweep.devices.kinds import kind_of
 
     identity = kind_of(device.type).telemetry_identity(device)
@@ -149,7 +149,7 @@ def _combine(
 
 
 def cpu_doubts(cpu: list[dict[str, float]], local_size: int) -> list[Doubt | None]:
-    """Return the doubts about foreign load, swap, page faults and sleep, given every rank's `CpuUse.reading`.
+    """Return the doubts about foreign load, swap, page faults and sleep, given `CpuUse.reading` for every rank.
 
     The load is measured on rank 0's node, which runs the first `local_size` ranks.
     """
@@ -163,15 +163,15 @@ def cpu_doubts(cpu: list[dict[str, float]], local_size: int) -> list[Doubt | Non
 
 
 def fastest_growth(ranks: list[dict[str, tuple[int, int]]]) -> tuple[str, int, int] | None:
-    """Return name, bytes and steps of the memory that grew most, given every rank's `MemoryWatch.growth`."""
+    """Return the name, bytes and steps of the memory that grew most, given `MemoryWatch.growth` for every rank."""
     growth = [(name, grown, steps) for rank in ranks for name, (grown, steps) in rank.items()]
     return max(growth, key=lambda entry: entry[1], default=None)
 
 
 def _foreign_cores_metric(cores: float | None) -> Metric:
-    scope = "the cores that rank 0 may use, other processes"
+    scope = "other processes on the cores that rank 0 may use"
     if cores is None:
-        return Metric(value=None, unit="cores", reason="these cores' processor time cannot be read here", scope=scope)
+        return Metric(value=None, unit="cores", reason="the CPU time of these cores cannot be read here", scope=scope)
     return Metric(value=cores, unit="cores", scope=scope, provenance="counter")
 
 

@@ -30,7 +30,7 @@ WATCHDOG_MARGIN = timedelta(minutes=1)
 """Collectives time out this much later than the executor's watchdog, because only the watchdog names the hung step."""
 
 STACKS_SIGNAL = signal.SIGUSR2
-"""The signal that makes a rank print its threads' stacks, unless a module installs its own handler."""
+"""The signal that makes a rank print the stacks of its threads, unless a module installs its own handler."""
 
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """Variables for the cache folders of torch.compile and Triton. Setting one of them in `env` requests a warm cache."""
@@ -56,7 +56,7 @@ class RankPlace:
 
 
 def threads_of(spec: RunSpec, place: RankPlace) -> int:
-    """Return this rank's CPU thread count: `threads` from the config or the plan, or an equal share of usable cores."""
+    """Return this rank's CPU thread count: `threads` from the config or the plan, or its share of the usable cores."""
     return spec.config.threads or spec.threads or max(1, usable_cores() // place.local_size)
 
 
@@ -90,7 +90,7 @@ def dump_stacks_on_signal() -> None:
 
 @contextlib.contextmanager
 def intercept_os_exit(report: Callable[[int, FrameType], None]) -> Iterator[None]:
-    """Call `report` with the exit code and the caller before `os._exit` ends this process, bypassing `except`.
+    """Call `report` with the exit code and the caller's frame before `os._exit`, which no `except` catches, exits.
 
     Forked children, such as loader workers, are not affected.
     """
@@ -119,7 +119,7 @@ def collective_timeout(spec: RunSpec) -> timedelta:
 def init_process_group(place: RankPlace, spec: RunSpec, accelerator: str, backend: str | None = None) -> None:
     """Initialise torch.distributed's process group from MASTER_ADDR and MASTER_PORT; Lightning then uses this group.
 
-    `accelerator` is the device kind. `backend` defaults to the kind's own.
+    `accelerator` is the device kind. `backend` defaults to that of the kind.
     """
     import torch.distributed as distributed
 
@@ -203,8 +203,8 @@ class VersionTree:
             path = Path(file).absolute()
             if self._is_elsewhere(path) or (versioned and self.tree not in path.parents):
                 raise AccelsweepError(
-                    f"the module {name} came from {path}, but version {self.name} lies in {self.tree}. "
-                    "Uninstall the package from this environment, or install it in a way that puts a folder on the path"
+                    f"the module {name} was imported from {path}, but version {self.name} is in {self.tree}. "
+                    "Uninstall the package from this environment, or install it so that a folder is added to sys.path"
                 )
 
     def _is_elsewhere(self, path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""A run's spec: the JSON file in the attempt's folder that the ranks read.
+"""The spec of a run: the JSON file in the attempt's folder that the ranks read.
 
 It is a rank's only input. A rank writes its `RankResult` to `rank-R.json` before destroying its process group, so that
 the root cause of a failure is on disk before the collective errors that it causes on other ranks. The executor
@@ -31,8 +31,8 @@ class RunSpec:
     `silence_seconds`: how long a rank may go without a step before the watchdog acts; None disables the watchdog.
     `run_seconds`: the run's time limit; None for no limit.
     `device_models`: the device models on which the run is allowed; empty for any.
-    `host_memory`: for a batch size search, the host memory in bytes per rank and the limit it derives from; None lets
-    the rank determine both.
+    `host_memory`: for a batch size search, the host memory in bytes per rank and the limit that determines it; if
+    None, the rank determines both.
     `substitute`: a registry target, a function (spec, place, report) that runs instead of the measurement and performs
     `extra_steps` after the warm-up; None runs the measurement.
     """
@@ -61,7 +61,7 @@ class RunSpec:
 
     @classmethod
     def read(cls, path: Path) -> RunSpec:
-        """Return the spec that `write` wrote to `path`. Raises FileNotFoundError, and DamagedFile if it is invalid."""
+        """Return the spec that `write` wrote to `path`. Raises FileNotFoundError, or DamagedFile if it is invalid."""
         try:
             written = json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
             typed = {
@@ -75,29 +75,29 @@ class RunSpec:
             raise DamagedFile(path, f"not a valid run spec in JSON ({error})") from None
 
     def file(self) -> Path:
-        """The path of the spec itself."""
+        """Return the path of the spec itself."""
         return Path(self.attempt_folder) / "run-spec.json"
 
     def rank_result(self, rank: int) -> Path:
-        """The path of rank `rank`'s `RankResult`."""
+        """Return the path of the `RankResult` of rank `rank`."""
         return Path(self.attempt_folder) / f"rank-{rank}.json"
 
     def rank_steps(self, rank: int) -> Path:
-        """The path of rank `rank`'s steps (`worker.main.write_steps`)."""
+        """Return the path of the steps of rank `rank` (`worker.main.write_steps`)."""
         return Path(self.attempt_folder) / f"steps-{rank}.json"
 
     def rank_window(self, rank: int) -> Path:
-        """The path of rank `rank`'s result as of the end of its window, used if the rank dies afterwards."""
+        """Return the path of the result of rank `rank` at the end of its window, used if the rank dies afterwards."""
         return Path(self.attempt_folder) / f"rank-{rank}.window.json"
 
     def progress(self) -> Path:
-        """The path of rank 0's number of finished steps (`heartbeat.StepCount`)."""
+        """Return the path of the file with the number of steps that rank 0 has finished (`heartbeat.StepCount`)."""
         return Path(self.attempt_folder) / PROGRESS_FILE
 
     def scratch(self) -> Path:
-        """The path of a folder for files written by user code, such as loggers' output; removed when the run ends."""
+        """Return the folder for files that user code writes, such as logger output; removed when the run ends."""
         return Path(self.attempt_folder) / "scratch"
 
     def heartbeat(self, rank: int) -> Path:
-        """The path of rank `rank`'s heartbeat."""
+        """Return the path of the heartbeat of rank `rank`."""
         return Path(self.attempt_folder) / f"heartbeat-{rank}"

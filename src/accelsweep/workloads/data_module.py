@@ -67,7 +67,7 @@ class FiniteData(pl.LightningDataModule):
     """Serves a finite data set as an endless training stream and a fixed validation set."""
 
     full_scale = 255.0
-    """The byte value that represents 1 in this set's images."""
+    """The byte value that represents 1 in the images of this data set."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class FiniteData(pl.LightningDataModule):
         begin, end = 0, int(count * self._validation_share)
         if self._folds is not None:
             if not isinstance(fold, int) or not 0 <= fold < self._folds:
-                raise InputError(f"data.fold={fold} is none of the {self._folds} folds: they count from 0")
+                raise InputError(f"data.fold={fold} is not one of the {self._folds} folds, which are numbered from 0")
             begin, end = count * fold // self._folds, count * (fold + 1) // self._folds
         return torch.cat((order[:begin], order[end:])), order[begin:end]
 
@@ -166,23 +166,23 @@ class FiniteData(pl.LightningDataModule):
         elif training is validation:
             self._hold_out(self._place(training), 0)
         else:
-            raise InputError("data.fold=all: this set has a validation set of its own; leave it out to have folds")
+            raise InputError("data.fold=all: this data set has its own validation set; remove it to use folds")
 
     def _check_options(self) -> None:
         if self._fold == "all" and self._folds is None:
-            raise InputError("data.fold=all holds out one part after the other: set data.folds, the number of parts")
+            raise InputError("data.fold=all holds out each part in turn: set data.folds to the number of parts")
         if self.placement == "pinned" and (self.device is None or not kind_of(self.device.type).uses_pinned_memory):
             raise Unsupported(
-                "data.placement=pinned: pinned memory is for copies to a GPU's own memory, and this run has none"
+                "data.placement=pinned: pinned memory is for copies to dedicated GPU memory, and this run uses none"
             )
         if self.placement != "resident":
             return
         if self.device is None:
-            raise InputError("data.placement=resident: no device was given to the data module")
+            raise InputError("data.placement=resident: no device was passed to the data module")
         if self.num_workers or self.preprocess == "cpu":
             key = "num_workers" if self.num_workers else "preprocess=cpu"
             raise Unsupported(
-                f"data.placement=resident leaves nothing to the host, so data.{key} cannot be used with it"
+                f"data.placement=resident leaves no work to the host, so data.{key} cannot be used with it"
             )
 
     def _auto_preprocess(self, rows: Rows) -> str | None:
@@ -202,7 +202,7 @@ class FiniteData(pl.LightningDataModule):
         if self.preprocess is None and images.dtype is torch.uint8:
             return TensorRows(self._scale.normalize(images), *rest)
         if self.preprocess is not None and images.dtype is not torch.uint8:
-            raise Unsupported(f"data.preprocess={self.preprocess} is for images, and this set holds none")
+            raise Unsupported(f"data.preprocess={self.preprocess} is for images, and this data set contains none")
         return rows
 
     def train_dataloader(self) -> DataLoader[Any]:
@@ -220,7 +220,7 @@ class FiniteData(pl.LightningDataModule):
         return self._loader(batches) if isinstance(validation, LazyRows) else make_loader(batches)
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """If `preprocess` requires it, preprocess the batch on the device, converting it to the module's dtype."""
+        """If `preprocess` is `device`, preprocess the batch on the device and convert it to the module's dtype."""
         del dataloader_idx
         if self.preprocess != "device":
             return batch
@@ -245,7 +245,7 @@ class FiniteData(pl.LightningDataModule):
 def _check_choice(key: str, value: str | None, choices: Sequence[str | None]) -> None:
     if value not in choices:
         names = ["null" if name is None else name for name in choices]
-        raise InputError(f"data.{key}={value} is none of {', '.join(names)}{nearest(str(value), names)}")
+        raise InputError(f"data.{key}={value} is not one of {', '.join(names)}{nearest(str(value), names)}")
 
 
 def _per_channel(value: float | Sequence[float]) -> float | tuple[float, ...]:
@@ -253,7 +253,7 @@ def _per_channel(value: float | Sequence[float]) -> float | tuple[float, ...]:
 
 
 class ModuleData(pl.LightningDataModule):
-    """`data=module`: serves the LightningModule's loaders. `batch_size` is passed if its `__init__` accepts it."""
+    """`data=module`: serves the LightningModule's loaders. It receives `batch_size` if its `__init__` accepts it."""
 
     def __init__(self) -> None:
         """The module is created after its data module: see `serve`."""
@@ -271,7 +271,7 @@ class ModuleData(pl.LightningDataModule):
         assert self._module is not None, "serve comes first"
         if type(self._module).train_dataloader is pl.LightningModule.train_dataloader:
             raise InputError(
-                f"data=module, but {type(self._module).__name__} defines no train_dataloader: define it, or name a "
+                f"data=module, but {type(self._module).__name__} defines no train_dataloader: define it, or select a "
                 "LightningDataModule with data._target_=mypackage.MyData"
             )
         return self._module.train_dataloader()

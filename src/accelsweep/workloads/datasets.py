@@ -36,7 +36,7 @@ class ImageFiles(FiniteData):
     """A data set in files under `root`. The held-out images are the test images or a fold of the training images."""
 
     def __init__(self, root: str = "datasets", **options: Unpack[DataOptions]) -> None:
-        """`root` is the same folder that one would pass to torchvision's classes."""
+        """`root` is the folder that torchvision's classes would receive."""
         super().__init__(**options)
         self._root = Path(root)
 
@@ -90,13 +90,15 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray[Any, np.dtype[np.uint8]]
             raise ValueError(f"it begins with {magic:#x}")
         return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
     except (ValueError, struct.error, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{path} is not an idx file of bytes in {dimensions} dimensions: {error}") from error
+        raise InputError(f"{path} is not an idx file of bytes with {dimensions} dimensions: {error}") from error
 
 
 def _read_cifar_binary(path: Path) -> tuple[Any, Any]:
     content = np.frombuffer(path.read_bytes(), np.uint8)
     if not len(content) or len(content) % (1 + CIFAR_BYTES):
-        raise InputError(f"{path} is not a binary batch of CIFAR-10: it holds no records of {1 + CIFAR_BYTES} bytes")
+        raise InputError(
+            f"{path} is not a binary CIFAR-10 batch: it does not consist of records of {1 + CIFAR_BYTES} bytes"
+        )
     records = content.reshape(-1, 1 + CIFAR_BYTES)
     return records[:, 1:].ravel(), records[:, 0]
 
@@ -106,7 +108,7 @@ def _read_cifar_pickle(path: Path) -> tuple[Any, Any]:
     try:
         opcodes = [(code.name, value) for code, value, _ in pickletools.genops(path.read_bytes())]
     except (ValueError, IndexError) as error:
-        raise InputError(f"{path} is not a Python batch of CIFAR-10: {error}") from error
+        raise InputError(f"{path} is not a Python CIFAR-10 batch: {error}") from error
     classes = _integers_after("labels", opcodes)
     strings = [value for _, value in opcodes if isinstance(value, str | bytes)]
     images = b"".join(
@@ -114,7 +116,7 @@ def _read_cifar_pickle(path: Path) -> tuple[Any, Any]:
     )
     if "data" not in strings or len(images) != len(classes) * CIFAR_BYTES:
         raise InputError(
-            f"{path} is not a Python batch of CIFAR-10: it has {len(classes)} labels and {len(images)} bytes of images"
+            f"{path} is not a Python CIFAR-10 batch: it has {len(classes)} labels and {len(images)} bytes of image data"
         )
     return np.frombuffer(images, np.uint8), np.array(classes, dtype=np.int64)
 
@@ -132,16 +134,16 @@ def _existing_file(folder: Path, name: str) -> Path:
         if path.is_file():
             return path
     raise Unsupported(
-        f"{folder} holds no {name}: put the set's files there, or name the folder above with data.root; nothing is "
-        "downloaded"
+        f"{folder} does not contain {name}: put the files of the data set there, or set data.root to a different "
+        "folder; nothing is downloaded"
     )
 
 
 def _as_tensors(images: Any, classes: Any, place: Path) -> tuple[Tensor, Tensor]:
     if len(images) != len(classes) or not len(images):
-        raise InputError(f"{place}: there are {len(images)} images and {len(classes)} classes of them")
+        raise InputError(f"{place}: there are {len(images)} images but {len(classes)} class labels")
     if int(max(classes)) > 9:
-        raise InputError(f"{place}: class {max(classes)} is out of range: there are ten, from 0")
+        raise InputError(f"{place}: class {max(classes)} is out of range: there are ten classes, numbered from 0")
     return torch.from_numpy(np.array(images, dtype=np.uint8)), torch.from_numpy(classes.astype(np.int64))
 
 
@@ -178,9 +180,9 @@ TABLES = {"wine": "wine_data.csv", "breast_cancer": "breast_cancer.csv", "iris":
 
 
 def read_table(name: str) -> tuple[Tensor, Tensor]:
-    """Return columns (samples, features) in float32 and classes (samples,) in int64. Raises InputError."""
+    """Return columns (samples, features) in float32 and classes (samples,) in int64. Raises InputError if unknown."""
     if name not in TABLES:
-        raise InputError(f"data.table={name} is none of {', '.join(TABLES)}{nearest(name, TABLES)}")
+        raise InputError(f"data.table={name} is not one of {', '.join(TABLES)}{nearest(name, TABLES)}")
     table = np.loadtxt(sklearn_file(TABLES[name]), delimiter=",", skiprows=1, dtype=np.float64)
     return torch.from_numpy(table[:, :-1].astype(np.float32)), torch.from_numpy(table[:, -1].astype(np.int64))
 
@@ -214,14 +216,14 @@ def standardize(training: TensorRows, validation: TensorRows) -> tuple[TensorRow
 
 
 MAX_BYTES = 256 * 2**20
-"""The maximum size of a random set's inputs if `samples` is not set; each rank still gets at least two batches."""
+"""The maximum size of a random data set's inputs if `samples` is None; each rank still gets at least two batches."""
 
 MAX_SAMPLES = 8192
-"""The maximum number of samples in such a set, as long as each rank gets at least two batches."""
+"""The maximum number of samples in such a data set, as long as each rank gets at least two batches."""
 
 
 class RandomData(FiniteData):
-    """A random set, drawn once before training. `shape` is the shape of one input, with `item_bytes` per number."""
+    """A random data set, drawn once before training. Inputs have shape `shape`, with `item_bytes` per number."""
 
     def __init__(
         self,
@@ -231,7 +233,7 @@ class RandomData(FiniteData):
         epoch_samples: int | None,
         **options: Unpack[DataOptions],
     ) -> None:
-        """If `samples` is None, as many as fit are drawn. `epoch_samples` is the size of the real set it represents."""
+        """If `samples` is None, as many samples as fit are drawn. `epoch_samples` is the size of the real data set."""
         super().__init__(**options)
         self._shape, self._epoch_samples = shape, samples if epoch_samples is None else epoch_samples
         fitting = min(MAX_SAMPLES, MAX_BYTES // (prod(shape) * item_bytes))
@@ -239,7 +241,7 @@ class RandomData(FiniteData):
 
     @property
     def epoch_samples(self) -> int | None:
-        """The number of samples in the real set that this one represents; None if the config does not set it."""
+        """The number of samples in the real data set that this one represents; None if the config does not set it."""
         return self._epoch_samples
 
     def read(self) -> tuple[Rows, Rows]:
@@ -255,7 +257,7 @@ class RandomData(FiniteData):
 
 
 class RandomImages(RandomData):
-    """Images (channels, image_size, image_size) filled with random non-zero bytes."""
+    """Images of shape (channels, image_size, image_size), filled with random non-zero bytes."""
 
     def __init__(
         self,
@@ -277,7 +279,7 @@ class RandomImages(RandomData):
 
 
 class RandomVectors(RandomData):
-    """Vectors (features,) of normally distributed numbers."""
+    """Vectors of shape (features,), filled with normally distributed numbers."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class SmallCNN(Classifier):
         classes: int = 10,
         **execution: Unpack[ExecutionOptions],
     ) -> None:
-        """`width` is the number of channels of the first stage."""
+        """`width` is the number of channels in the first stage."""
         layers: list[nn.Module] = []
         for stage in range(depth):
             stride = 2 if stage > 0 and image_size > 2 else 1
@@ -127,7 +127,10 @@ class AlexNet(Classifier):
 
 
 class AlexNetCifar(Classifier):
-    """Three 5x5 convolutions (32, 32, 64 channels), each pooled 3x3 by 2, and one linear layer; for 32x32 images."""
+    """Three 5x5 convolutions (32, 32, 64 channels) and a linear layer, for 32x32 images.
+
+    Each convolution is followed by 3x3 pooling with stride 2.
+    """
 
     def __init__(self, channels: int = 3, classes: int = 10, **execution: Unpack[ExecutionOptions]) -> None:
         """Images have 32x32 pixels."""
@@ -159,7 +162,7 @@ class VGG16(Classifier):
         dropout: float = 0.5,
         **execution: Unpack[ExecutionOptions],
     ) -> None:
-        """`width` is the number of channels of the first stage, and `hidden` the number of units in the linear layers.
+        """`width` is the number of channels in the first stage, and `hidden` the number of units in the linear layers.
 
         Images must be at least 32 pixels wide; sizes other than 224 are pooled to the same 7x7 features.
         """
@@ -212,7 +215,7 @@ class Bottleneck(nn.Module):
     EXPANSION = 4
 
     def __init__(self, in_channels: int, narrow: int, stride: int) -> None:
-        """`narrow` is the number of channels of the 3x3 convolution, to which `stride` applies."""
+        """`narrow` is the number of channels in the 3x3 convolution, to which `stride` applies."""
         super().__init__()
         out_channels = narrow * self.EXPANSION
         self.residual = nn.Sequential(
@@ -240,7 +243,7 @@ class ResNetCifar(Classifier):
         width: int = 16,
         **execution: Unpack[ExecutionOptions],
     ) -> None:
-        """`width` is the number of channels of the first stage; images must be at least 4 pixels wide."""
+        """`width` is the number of channels in the first stage; images must be at least 4 pixels wide."""
         layers = _conv_bn_relu(channels, width, kernel=3)
         in_channels = width
         for stage in range(3):
@@ -253,7 +256,7 @@ class ResNetCifar(Classifier):
 
 
 class PlainShortcutBlock(nn.Module):
-    """Two 3x3 convolutions and a parameter-free shortcut: pixels are strided and new channels are zero (option A)."""
+    """Two 3x3 convolutions and a parameter-free shortcut (option A): subsampled pixels, and zeros in new channels."""
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         """`stride` applies to the first convolution."""

@@ -1,7 +1,7 @@
 """Builds the config's `model`, `data` and `optimizer` from `_target_`, treating the user's classes like ours.
 
 A class receives exactly the keys in its config, plus any of `batch_size`, `seed` and `device` that its `__init__`
-names. Unknown and missing arguments, and objects of the wrong type, are rejected with a message that gives the key or
+names. Unknown and missing arguments, and objects of the wrong type, are rejected with a message that names the key or
 command to fix the error.
 """
 
@@ -57,7 +57,7 @@ def build_module(
     elif any(axis.split(".")[0] == "optimizer" for axis in axes):
         raise Unsupported(
             f"the sweep varies `optimizer`, but {type(module).__name__} defines configure_optimizers, so every value "
-            "would measure the same: remove `optimizer` from the grid, or remove the method"
+            "would produce the same measurement: remove `optimizer` from the grid, or remove the method"
         )
     return module
 
@@ -78,7 +78,7 @@ def build_data(config: SettingConfig, seed: int, device: torch.device | None = N
     node = dict(config.data)
     batch_size = config.divided_batch_size or config.batch_size
     if node.pop("batch_size", batch_size) != batch_size:
-        raise InputError("data.batch_size is set in the config: remove it, the axis is the top-level batch_size")
+        raise InputError("data.batch_size is set in the config: remove it, and set the top-level batch_size instead")
     parameters = target_parameters(node)
     if "batch_size" in parameters or any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values()):
         node["batch_size"] = batch_size
@@ -108,7 +108,7 @@ def build_training_data(
     """Return the training data for `module`. In a search for the largest batch, rows are repeated if there are too few.
 
     With `measure.fake_loader`, training repeatedly uses one batch that is already on the device, which is the upper
-    limit for any input pipeline. `reused` is an earlier module's data.
+    limit for any input pipeline. `reused` is the data of an earlier module.
     """
     if reused is None:
         data = build_data(config, seed, device)
@@ -155,29 +155,29 @@ def prepare_data(config: SettingConfig) -> None:
 
 
 def _wrong_module(built: Any, node: Mapping[str, Any]) -> str:
-    """Describe why `built`, created from the config's `model`, is not a LightningModule, and what to type instead."""
-    gave = f"model._target_={node.get('_target_')} gave a {type(built).__name__}"
+    """Describe why `built`, created from the config's `model`, is not a LightningModule, and the remedy."""
+    gave = f"model._target_={node.get('_target_')} created a {type(built).__name__}"
     if remedy := _other_lightning(built, "LightningModule"):
         return f"{gave}, {remedy}"
     if not isinstance(built, nn.Module):
-        return f"{gave}, not a LightningModule: it must be one, or a torch.nn.Module for model=supervised"
+        return f"{gave}, not a LightningModule: it must be one, or a torch.nn.Module with model=supervised"
     arguments = " ".join(f"model.network.{key}={value}" for key, value in node.items() if value is not None)
     return (
         f"{gave}, a plain torch.nn.Module without a training_step; train it with: "
-        f"model=supervised {arguments} model.loss._target_=torch.nn.CrossEntropyLoss (or the loss that it needs)"
+        f"model=supervised {arguments} model.loss._target_=torch.nn.CrossEntropyLoss (or whichever loss it needs)"
     )
 
 
 def _wrong_data_module(built: Any, node: Mapping[str, Any]) -> str:
-    """Describe why `built`, created from the config's `data`, is no LightningDataModule, and what to type instead."""
+    """Describe why `built`, created from the config's `data`, is not a LightningDataModule, and the remedy."""
     target = node.get("_target_")
-    gave = f"data._target_={target} gave a {type(built).__name__}, not a LightningDataModule"
+    gave = f"data._target_={target} created a {type(built).__name__}, not a LightningDataModule"
     if remedy := _other_lightning(built, "LightningDataModule"):
         return f"{gave}: {remedy}"
     if isinstance(built, Dataset) or hasattr(built, "__getitem__"):
-        return f"{gave}; a data set is given with: data=dataset data.train._target_={target}"
+        return f"{gave}; for a data set, use: data=dataset data.train._target_={target}"
     if isinstance(built, DataLoader):
-        return f"{gave}; give its data set instead: data=dataset data.train._target_=THE_SET, batch_size stays an axis"
+        return f"{gave}; use its data set: data=dataset data.train._target_=THE_SET (batch_size remains an axis)"
     return gave
 
 
@@ -185,8 +185,8 @@ def _other_lightning(built: Any, name: str) -> str | None:
     """Return the remedy if `built` is from the package `pytorch_lightning`, Lightning's former name."""
     if any(base.__name__ == name and base.__module__.startswith("pytorch_lightning") for base in type(built).__mro__):
         return (
-            f"a {name} of pytorch_lightning, whose classes are not those of lightning.pytorch, which trains here: "
-            "write `import lightning.pytorch as pl`"
+            f"a {name} from pytorch_lightning, whose classes differ from those of lightning.pytorch, which is used "
+            "here: write `import lightning.pytorch as pl`"
         )
     return None
 
@@ -196,7 +196,7 @@ LR_FACTORS: dict[Scaling, Callable[[float], float]] = {
     "linear": lambda ratio: ratio,
     "sqrt": math.sqrt,
 }
-"""The learning rate's factor as a function of the ratio of global batch to base batch, keyed by `lr_scaling`.
+"""The learning rate factor as a function of the ratio of global batch to base batch, keyed by `lr_scaling`.
 
 `linear`: P. Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour" (2017), section 2.1: "when the
 minibatch size is multiplied by k, multiply the learning rate by k". `sqrt`: A. Krizhevsky, "One weird trick for
@@ -214,7 +214,7 @@ def scaled_learning_rate(lr: float, scaling: Scaling, global_batch: int, base_ba
     """Return the learning rate for a global batch, given `lr` for a global batch of `base_batch` samples."""
     if base_batch is None:
         raise InputError(
-            f"optimizer.lr_scaling={scaling} needs optimizer.base_batch_size, the global batch that lr={lr} is for"
+            f"optimizer.lr_scaling={scaling} needs optimizer.base_batch_size, the global batch size that lr={lr} is for"
         )
     return lr * LR_FACTORS[scaling](global_batch / base_batch)
 
@@ -224,12 +224,12 @@ def configure_optimizer(
 ) -> Any:
     """Return what `configure_optimizers` should return: the config's `optimizer` over all trainable parameters.
 
-    With `warmup_steps`, a schedule stepped after every optimiser step multiplies the learning rate of step i (from 0)
-    by (i + 1) / warmup_steps, at most 1. The ramp is linear, as in Goyal et al. (section 2.2), but starts near zero
-    rather than at the unscaled rate, so that it has the same effect with every scaling.
+    With `warmup_steps`, a schedule stepped after every optimiser step multiplies the learning rate of the i-th step
+    (zero-based) by (i + 1) / warmup_steps, at most 1. The ramp is linear, as in Goyal et al. (section 2.2), but starts
+    near zero rather than at the unscaled rate, so that it has the same effect with every scaling.
 
-    `batches_per_step` is only called if the rate is scaled. Raises InputError for options that contradict each other,
-    and Unsupported for a variant of the optimiser that this device or torch does not support.
+    `batches_per_step` is only called if the rate is scaled. Raises InputError for contradictory options, and
+    Unsupported for a variant of the optimiser that this device or torch does not support.
     """
     options = {key: value for key, value in (config.optimizer or {}).items() if key not in LEARNING_RATE_KEYS}
     scaling, warmup_steps = config.learning_rate.lr_scaling or "none", config.learning_rate.warmup_steps or 0
@@ -239,13 +239,13 @@ def configure_optimizer(
         global_batch, base_batch = config.samples_per_step * batches_per_step(), config.learning_rate.base_batch_size
         options["lr"] = scaled_learning_rate(float(options["lr"]), scaling, global_batch, base_batch)
     if options.get("fused") and options.get("foreach"):
-        raise Unsupported("optimizer.fused and optimizer.foreach exclude each other: torch runs one of the two")
+        raise Unsupported("optimizer.fused and optimizer.foreach are mutually exclusive: torch uses only one of them")
     make: Callable[..., Optimizer] = instantiate({"_convert_": "all", **options, "_partial_": True})
     try:
         optimizer = make([parameter for parameter in module.parameters() if parameter.requires_grad])
     except RuntimeError as error:
         if "fused" in str(error):
-            raise Unsupported(f"optimizer.fused=true is not possible here: {error}") from error
+            raise Unsupported(f"optimizer.fused=true is not supported here: {error}") from error
         raise
     if warmup_steps < 1:
         return optimizer

@@ -1,6 +1,6 @@
 """LightningModules that wrap a network: `Classifier` for built-in models, `Supervised` for any torch.nn.Module.
 
-`NetworkModule`, the base class of both, decides how the network is executed: compiled or not, and in which memory
+`NetworkModule`, the base class of both, determines how the network is executed: compiled or not, and in which memory
 layout.
 """
 
@@ -38,7 +38,7 @@ class NetworkModule(pl.LightningModule):
     def __init__(
         self,
         network: nn.Module,
-        compile: bool | str = False,  # noqa: A002  the name that PyTorch's users know
+        compile: bool | str = False,  # noqa: A002  the name that PyTorch uses
         channels_last: bool | str = False,
     ) -> None:
         """`compile` is True or a torch.compile mode; `channels_last` stores images and convolutions as NHWC.
@@ -51,7 +51,7 @@ class NetworkModule(pl.LightningModule):
         has_convolutions = any(parameter.dim() == 4 for parameter in network.parameters())
         if channels_last and channels_last != "auto" and not has_convolutions:
             raise Unsupported(
-                "model.channels_last=true would change nothing: no weight of the network is a convolution of images"
+                "model.channels_last=true would have no effect: the network has no convolutions of images"
             )
         self._channels_last = bool(channels_last) and has_convolutions
         if self._channels_last:
@@ -76,14 +76,14 @@ class NetworkModule(pl.LightningModule):
 
 
 def _call(network: nn.Module, *inputs: Any, **named: Any) -> Any:
-    """Call `network`. This method is compiled: `network.compile()` silently skips an `nn.Sequential` (torch 2.13)."""
+    """Call `network`. It is compiled because `network.compile()` silently skips an `nn.Sequential` (torch 2.13)."""
     return network(*inputs, **named)
 
 
 class Classifier(NetworkModule):
     """A network that maps inputs (samples, ...) to logits (samples, ..., classes), trained with cross-entropy.
 
-    A language model counts as a classifier for each token: inputs and targets both have shape (samples, sequence).
+    A language model classifies each token: inputs and targets both have shape (samples, sequence).
     """
 
     def training_step(self, batch: tuple[Tensor, Tensor], _batch_idx: int) -> Tensor:
@@ -117,7 +117,7 @@ class Supervised(NetworkModule):
         loss: nn.Module | None = None,
         inputs: str | Sequence[str] | None = None,
         target: str = "labels",
-        compile: bool | str = False,  # noqa: A002  the name that PyTorch's users know
+        compile: bool | str = False,  # noqa: A002  the name that PyTorch uses
         channels_last: bool | str = False,
     ) -> None:
         """`loss(outputs, target)` returns a scalar; it is None if the network returns its own loss, as in transformers.
@@ -126,7 +126,7 @@ class Supervised(NetworkModule):
         receives all values by name, except `target` if there is a loss.
         """
         if not isinstance(network, nn.Module):
-            raise InputError(f"model.network gave a {type(network).__name__}; it must be a torch.nn.Module")
+            raise InputError(f"model.network is a {type(network).__name__}; it must be a torch.nn.Module")
         super().__init__(network, compile=compile, channels_last=channels_last)
         self.loss = loss
         self._inputs = [inputs] if isinstance(inputs, str) else inputs
@@ -160,8 +160,8 @@ class Supervised(NetworkModule):
             return outputs, _loss_in(returned), target
         if target is None:
             raise InputError(
-                "the batch holds no target for model.loss: let the data set give (inputs, target), or a mapping with "
-                f"the key {self._target!r} (model.target). Or set model.loss=null, if the network returns its loss"
+                "the batch contains no target for model.loss: the data set must return (inputs, target), or a mapping "
+                f"with the key {self._target!r} (model.target). If the network returns its loss, set model.loss=null"
             )
         return outputs, self.loss(outputs, target), target
 
@@ -193,7 +193,7 @@ def _outputs_in(returned: Any) -> Tensor:
     if outputs is None and isinstance(returned, tuple | list):
         outputs = next((part for part in returned if isinstance(part, Tensor)), None)
     if not isinstance(outputs, Tensor):
-        raise InputError(f"the network returned a {type(returned).__name__} without a tensor or logits in it")
+        raise InputError(f"the network returned a {type(returned).__name__} that contains neither a tensor nor logits")
     return outputs
 
 
@@ -201,7 +201,7 @@ def _loss_in(returned: Any) -> Tensor:
     loss = returned.get("loss") if isinstance(returned, Mapping) else getattr(returned, "loss", returned)
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         raise InputError(
-            "model.loss is null, but the network returned no scalar loss: give it the labels in the batch, or choose a "
+            "model.loss is null, but the network returned no scalar loss: include the labels in the batch, or choose a "
             "loss, e.g. model.loss._target_=torch.nn.CrossEntropyLoss"
         )
     return loss

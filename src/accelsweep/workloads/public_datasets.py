@@ -34,7 +34,7 @@ def image_to_tensor(image: Image, channels: int, image_size: int | None) -> Tens
     The shorter side is scaled to `image_size` and the centre is cropped. Raises InputError unless `channels` is 1 or 3.
     """
     if channels not in PILLOW_MODES:
-        raise InputError(f"data.channels={channels}: images have 1 (grey) or 3 (colours)")
+        raise InputError(f"data.channels={channels}: images have 1 channel (greyscale) or 3 (colour)")
     image = image.convert(PILLOW_MODES[channels])
     if image_size is not None and image.size != (image_size, image_size):
         scale = image_size / min(image.size)
@@ -46,7 +46,7 @@ def image_to_tensor(image: Image, channels: int, image_size: int | None) -> Tens
 
 
 class HuggingFaceData(FiniteData):
-    """A data set with columns, of which one or more are the inputs and one is the class.
+    """A data set with one or more input columns and a class column.
 
     Conversion depends on the input columns' types: images become bytes, texts become hashed words, and numbers become
     one vector per row.
@@ -119,7 +119,9 @@ class HuggingFaceData(FiniteData):
         kinds = {_column_kind(table.features[column]) for column in self._inputs}
         if len(self._inputs) > 1 and kinds != {"numbers"}:
             names = ",".join(map(str, self._inputs))
-            raise InputError(f"data.inputs=[{names}]: several columns must all be numbers; of others name one")
+            raise InputError(
+                f"data.inputs=[{names}]: several columns must all be numeric; name a single column of images or texts"
+            )
         if kinds == {"images"}:
 
             def convert(item: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
@@ -166,18 +168,19 @@ def _class_indices(tables: Sequence[Any], target: str) -> dict[Any, int]:
     """
     occurring = {value for table in tables for value in table.unique(target)}
     if None in occurring:
-        raise InputError(f"data.target={target}: some rows have no class; name a split or a file without them")
+        raise InputError(f"data.target={target}: some rows have no class; choose a split or a file without such rows")
     values = sorted(occurring)
     if values and isinstance(values[0], int):
         if values[0] < 0:
             raise InputError(
-                f"data.target={target} holds {values[0]}, which is not a class: integers count from 0; renumber the "
-                "column. Or make it strings, which are numbered in order, or name a split or a file without such rows"
+                f"data.target={target} contains {values[0]}, which is not a class: integers start at 0; renumber the "
+                "column, convert it to strings, which are numbered in order, or choose a split or a file without such "
+                "rows"
             )
         return {value: int(value) for value in values}
     if values and not isinstance(values[0], str):
         dtype = tables[0].features[target].dtype
-        raise InputError(f"data.target={target} holds {dtype}, which is not a class: use integers or strings")
+        raise InputError(f"data.target={target} contains {dtype}, which cannot be a class: use integers or strings")
     return {value: index for index, value in enumerate(values)}
 
 
@@ -234,7 +237,7 @@ class TorchvisionData(FiniteData):
             from torchvision import datasets
         except (ImportError, RuntimeError) as error:
             raise InputError(
-                f"data=torchvision needs a torchvision that matches this torch {torch.__version__}, and there is none "
+                f"data=torchvision needs a torchvision that matches torch {torch.__version__}, and none was found "
                 f"({error}): install accelsweep's extra `torchvision`, or use data=huggingface"
             ) from error
         if not hasattr(datasets, self._dataset):

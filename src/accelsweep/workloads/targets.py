@@ -70,7 +70,7 @@ def _imported(module: str, wanted: str) -> ModuleType:
 
 
 def instantiate(node: Any, stated: str | None = None) -> Any:
-    """Return a config node with every nested `_target_` built; `stated` is the `_convert_` of an outer node."""
+    """Return a config node with every nested `_target_` instantiated; `stated` is the `_convert_` of an outer node."""
     if isinstance(node, list | tuple):
         return [instantiate(item, stated) for item in node]
     if not isinstance(node, Mapping):
@@ -88,7 +88,7 @@ def instantiate(node: Any, stated: str | None = None) -> Any:
     given = {key: value if plain else _as_hydra_passes(value) for key, value in built.items()}
     target, arguments = locate(str(node["_target_"])), given.pop("_args_", ())
     if not callable(target):
-        raise InputError(f"_target_={node['_target_']}: it is a {type(target).__name__}, which cannot be called")
+        raise InputError(f"_target_={node['_target_']}: it is a {type(target).__name__}, which is not callable")
     return partial(target, *arguments, **given) if node.get("_partial_") else target(*arguments, **given)
 
 
@@ -164,7 +164,7 @@ def target_parameters(node: Mapping[str, Any]) -> Mapping[str, Parameter]:
 
 
 def signature_parameters(target: Callable[..., Any]) -> Mapping[str, Parameter]:
-    """Return the parameters of `target`, keyed by name; `**options: Unpack[SomeTypedDict]` counts as that dict's keys.
+    """Return the parameters of `target`, keyed by name; `**options: Unpack[SomeTypedDict]` yields that dict's keys.
 
     Raises ValueError for a class from an extension module, whose signature cannot be read.
     """

@@ -137,7 +137,7 @@ class LazyRows:
     device = torch.device("cpu")
 
     def __init__(self, items: Any, convert: Callable[[Any], tuple[Tensor, ...]], rows: Tensor | None = None) -> None:
-        """`items` supports `len()` and `[number]`; `rows` are the numbers of the items in the data set (None: all)."""
+        """`items` supports `len()` and `[number]`; `rows` are the numbers of the items to include (None: all)."""
         self._items, self._convert = items, convert
         self._rows = torch.arange(len(items)) if rows is None else rows
 
@@ -174,7 +174,7 @@ def rank_and_size() -> tuple[int, int]:
 
 
 def worker_and_count() -> tuple[int, int]:
-    """Return this loader process's number and the number of loader processes; (0, 1) outside a loader process."""
+    """Return the index of this loader process and the number of loader processes; (0, 1) outside a loader process."""
     worker = get_worker_info()
     return (0, 1) if worker is None else (worker.id, worker.num_workers)
 
@@ -196,7 +196,7 @@ def refuse_short_set(rows: int, batch_size: int) -> None:
     _, ranks = rank_and_size()
     if rows // ranks < batch_size:
         raise InputError(
-            f"batch_size={batch_size} is more than the {rows // ranks} training samples of each of the {ranks} ranks: "
+            f"batch_size={batch_size} exceeds the {rows // ranks} training samples of each of the {ranks} ranks: "
             "lower batch_size, or use a larger data set, such as data=random_images"
         )
 
@@ -204,7 +204,7 @@ def refuse_short_set(rows: int, batch_size: int) -> None:
 class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
     """Endless batches of `batch_size` rows for this rank.
 
-    Each pass shuffles all rows with a generator seeded by `seed` and the number of the pass, the same on every rank.
+    Each pass shuffles all rows with a generator seeded with `seed` and the pass number, the same on every rank.
     Rank r uses rows r, r + size, ... in that order, so ranks never process the same row in one pass. Rows that would
     make up a short batch are dropped for that pass. Loader worker w of n yields every n-th batch, so the number of
     workers does not affect training.

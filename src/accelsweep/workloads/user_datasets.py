@@ -51,8 +51,8 @@ class DataSets(pl.LightningDataModule):
         for name, dataset in {"train": train, **({} if validation is None else {"validation": validation})}.items():
             if not (_is_map_style(dataset) or hasattr(dataset, "__iter__")):
                 raise InputError(
-                    f"data.{name}: a {type(dataset).__name__} is not a data set; it needs __len__ and __getitem__, or "
-                    "__iter__"
+                    f"data.{name}: a {type(dataset).__name__} is not a data set; it must define __len__ and "
+                    "__getitem__, or __iter__"
                 )
         self._train, self._validation = train, validation
         self._batch_size, self._collate, self._seed = batch_size, collate or default_collate, seed
@@ -137,7 +137,7 @@ class IterableBatches(IterableDataset[Any]):
                     yield self._collate(batch)
             if is_empty:
                 raise InputError(
-                    f"this rank's share of the training set is less than one batch of {self.batch_size}: lower "
+                    f"this rank's share of the training set is smaller than one batch of {self.batch_size}: lower "
                     "batch_size, or use a larger data set"
                 )
 

@@ -41,7 +41,7 @@ def test_the_recommended_setting_is_projected_onto_the_usual_devices() -> None:
 
 def test_a_sweep_of_an_older_version_says_why_nothing_is_projected() -> None:
     assert "were not recorded" in (projections_of(None).reason or "")
-    reason = "not counted: on the meta device the step raised RuntimeError: no"
+    reason = "not counted: the step raised RuntimeError on the meta device: no"
     assert projections_of(reason).reason == f"not projected: {reason}"
 
 

@@ -202,7 +202,7 @@ def test_a_batch_is_taken_apart_into_samples_and_samples_come_together_again():
 
 @pytest.mark.parametrize("batch", [torch.zeros(3, 4), "text", {"x": torch.zeros(4), "n": 4}, []])
 def test_a_batch_that_is_no_row_of_samples_is_unsupported(batch):
-    with pytest.raises(Unsupported, match="needs single samples, and a batch of 4 holds"):
+    with pytest.raises(Unsupported, match="needs single samples, but a batch of 4 contains"):
         split_batch(batch, 4)
 
 

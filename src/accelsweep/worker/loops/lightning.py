@@ -86,7 +86,7 @@ _OWNERS = {
     "optimizer_zero_grad": "[LightningModule]",
     "optimizer_step": "[LightningModule]",
 }
-"""Owners of hooks that several objects define; only the outermost call is used."""
+"""The owner of each hook that several objects define; only the outermost call counts."""
 
 
 class PhaseProfiler(Profiler):
@@ -169,7 +169,7 @@ class RunTrainer(pl.Trainer):
         return self._lengths()[1]
 
     def batches_per_step(self) -> int:
-        """Return how many batches nearly every optimiser step will hold. Raises Unsupported if steps will differ.
+        """Return how many batches nearly all optimiser steps will use. Raises Unsupported if steps will differ.
 
         Under manual optimisation, one batch per step is assumed.
         """
@@ -181,7 +181,7 @@ class RunTrainer(pl.Trainer):
         if len(factors) > 1:
             listed = ", ".join(map(str, sorted(factors)))
             raise self._no_global_batch(
-                f"GradientAccumulationScheduler accumulates {listed} batches, by epoch", "one number"
+                f"GradientAccumulationScheduler accumulates {listed} batches, depending on the epoch", "a fixed number"
             )
         (factor,) = factors
         batches = self._batches_of_an_epoch() if factor > 1 else None
@@ -191,14 +191,14 @@ class RunTrainer(pl.Trainer):
             return int(batches)
         rest = int(batches) % factor
         if rest and 1 / math.ceil(batches / factor) > RARE_STEPS:
-            cause = f"an epoch of {batches:g} batches makes optimiser steps of {factor} batches and one of {rest}"
-            raise self._no_global_batch(cause, "a trainer.accumulate_grad_batches that divides it")
+            cause = f"an epoch of {batches:g} batches consists of optimiser steps of {factor} batches and one of {rest}"
+            raise self._no_global_batch(cause, "a trainer.accumulate_grad_batches that divides this number")
         return factor
 
     def _no_global_batch(self, cause: str, remedy: str) -> Unsupported:
         scaling = self._config.learning_rate.lr_scaling
         return Unsupported(
-            f"optimizer.lr_scaling={scaling} has no single global batch to follow: {cause}. Choose {remedy}, or "
+            f"optimizer.lr_scaling={scaling} needs a fixed global batch size, but {cause}. Choose {remedy}, or "
             "optimizer.lr_scaling=none"
         )
 
@@ -211,8 +211,8 @@ class RunTrainer(pl.Trainer):
         planned = self._planned(batches)
         if planned is None and self._config_epochs is None and self._config_steps is None:
             raise InputError(
-                "the module or a callback reads how long training is, and nothing bounds it: set measure.max_samples, "
-                "or trainer.max_epochs"
+                "the module or a callback reads the length of training, which has no limit: set measure.max_samples or "
+                "trainer.max_epochs"
             )
         endless = math.isinf(batches)
         per_pass = self._batches_of_a_pass() if endless else batches
@@ -278,7 +278,7 @@ class _UntilStopped(_FitLoop):
 
 
 def fixed_length(config: SettingConfig, accumulate: int, extra_steps: int = 0) -> TrainingLength:
-    """Return the length of the longest phase whose steps are set by the config."""
+    """Return the length of the longest phase whose number of steps the config sets."""
     measure = config.measure
     others = (2 * (measure.probe_steps or 0), measure.matmul_steps or 0, extra_steps)
     longest = max(measure.max_steps, *(steps + _MAX_SETTLING_STEPS for steps in others))
@@ -314,7 +314,7 @@ _DTYPES = {
     "bf16-mixed": (torch.float32, torch.bfloat16),
     "16-mixed": (torch.float32, torch.float16),
 }
-"""Precision -> allowed dtypes of trained parameters. In mixed precision, a strategy may store float32 elsewhere."""
+"""Precision -> allowed dtypes of trained parameters. In mixed precision, a strategy may keep float32 elsewhere."""
 
 
 def require_dtypes(module: pl.LightningModule, precision: str) -> None:
@@ -327,7 +327,7 @@ def require_dtypes(module: pl.LightningModule, precision: str) -> None:
             other = next((name for name, dtypes in _DTYPES.items() if dtypes == (parameter.dtype,)), None)
             raise Unsupported(
                 f"precision={precision}, but {type(module).__name__} trains parameters of {parameter.dtype}, which is "
-                "another setting: remove torch.set_default_dtype or the cast from its code"
+                "a different setting: remove torch.set_default_dtype or the cast from its code"
                 + (f", or set precision={other}" if other else "")
             )
 
@@ -368,20 +368,20 @@ class StepCallback(pl.Callback):
         optimizer = trainer.optimizers[0] if len(trainer.optimizers) == 1 else None
         self.loss_scale = LossScale(trainer.precision, getattr(trainer.precision_plugin, "scaler", None), optimizer)
         for schedule in trainer.lr_scheduler_configs:
-            schedule.strict = False  # it may monitor a value logged only in validation, and there may be none here
+            schedule.strict = False  # it may monitor a value logged only in validation, which may not run here
         wrappers = [] if module.automatic_optimization else trainer.strategy._lightning_optimizers
         self.optimizer_steps.watch(trainer.optimizers, trainer.accumulate_grad_batches, wrappers)
         self._has_loss = self._ended = self._owes_validation = False
         self.listener.begin()
 
     def check_ending(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Raise InputError if training ended by itself, or had no batches or no loss."""
+        """Raise InputError if training ended by itself, or if there were no batches or no loss."""
         if not self._steps:
             raise InputError(no_batch_message(trainer.train_dataloader))
         if not self._ended:
             raise InputError(
-                f"training ended by itself after {self._steps} steps, before all was measured: remove the cause, "
-                "such as self.trainer.should_stop"
+                f"training ended by itself after {self._steps} steps, before the measurement was complete: remove "
+                "the cause, such as self.trainer.should_stop"
             )
         if not self._has_loss and module.automatic_optimization:
             raise InputError(NO_LOSS)
@@ -455,7 +455,7 @@ class StepCallback(pl.Callback):
 
 
 class LightningLoop:
-    """A training loop with Lightning's Trainer; its attributes are read back from the Trainer."""
+    """A training loop that uses Lightning's Trainer; its attributes are read back from the Trainer."""
 
     def __init__(self, spec: RunSpec, length: TrainingLength | None = None) -> None:
         """Build the Trainer. Raises Unsupported if Lightning or the machine rejects the combination.
@@ -518,7 +518,7 @@ class LightningLoop:
         return True
 
     def drive(self, listener: StepListener, validation: ValidationListener | None = None, data: Any = None) -> None:
-        """Train a fresh module, seeded by the run, until one of the listeners ends it."""
+        """Train a fresh module, using the run's seed, until one of the listeners ends the phase."""
         seed = self._spec.run.seed
         seed_all(seed)
         module = build_module(self._spec.config, self._spec.axes, self._trainer.batches_per_step)
@@ -552,9 +552,9 @@ class LightningLoop:
             per_batch = self._spec.config.samples_per_step
             seen = "differing numbers of batches" if actual is None else f"{actual * per_batch}"
             raise Unsupported(
-                f"optimizer.lr_scaling={self._spec.config.learning_rate.lr_scaling} made the learning rate for "
-                f"{expected * per_batch} samples an optimiser step, but those of {type(module).__name__} held {seen}: "
-                "set optimizer.lr_scaling=none and the rate itself, or accumulate with trainer.accumulate_grad_batches"
+                f"optimizer.lr_scaling={self._spec.config.learning_rate.lr_scaling} scaled the learning rate for "
+                f"{expected * per_batch} samples per optimiser step, but those of {type(module).__name__} used {seen}: "
+                "set optimizer.lr_scaling=none and optimizer.lr, or accumulate with trainer.accumulate_grad_batches"
             )
 
     def validate(self) -> dict[str, float] | None:
@@ -590,7 +590,7 @@ class _ExecutorEnvironment(LightningEnvironment):
     """The environment of ranks started by the executor; RANK, WORLD_SIZE and so on outlive a Trainer."""
 
     def teardown(self) -> None:
-        """Keep WORLD_SIZE, which Lightning would remove: the next phase reads it again."""
+        """Keep WORLD_SIZE, which Lightning would remove, because the next phase reads it again."""
 
 
 def _build_trainer(
@@ -626,12 +626,12 @@ def _build_trainer(
             **settings,
         )
     except (MisconfigurationException, ValueError, ImportError) as error:
-        raise Unsupported(f"Lightning refuses this here: {error}") from error
+        raise Unsupported(f"Lightning rejected the configuration: {error}") from error
     if trainer.world_size != spec.world_size:
         raise RuntimeError(f"Lightning runs {trainer.world_size} ranks, but the plan has {spec.world_size}")
     if str(trainer.precision) != config.precision:
         change = f"precision={config.precision} would become {trainer.precision} on {trainer.strategy.root_device.type}"
-        raise Unsupported(f"{change}, which is another setting: set precision={trainer.precision}")
+        raise Unsupported(f"{change}, which is a different setting: set precision={trainer.precision}")
     return trainer
 
 
@@ -646,7 +646,7 @@ def _trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
     strategy = trainer.get("strategy", DEFAULTS["strategy"])
     if isinstance(strategy, str) and any(word in strategy for word in ("spawn", "fork", "notebook")):
         raise Unsupported(
-            f"trainer.strategy={strategy} starts processes of its own; use ddp, ranks are started already"
+            f"trainer.strategy={strategy} starts its own processes, but the ranks are already running; use ddp"
         )
     settings: dict[str, Any] = instantiate(trainer)
     return {name: value for name, value in settings.items() if name not in (*LENGTH_ARGUMENTS, "limit_val_batches")}

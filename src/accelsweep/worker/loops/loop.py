@@ -1,4 +1,4 @@
-"""Protocols for the objects that drive a run's steps, and code shared by the training loops.
+"""Protocols for the objects that drive the steps of a run, and code shared by the training loops.
 
 A `Driver` performs steps until its listener stops it. A `Loop` is a driver that trains a fresh module each time and can
 validate it during or after training. All are built from a `RunSpec`.
@@ -32,7 +32,7 @@ class TrainingLength:
 
 
 class StepListener(Protocol):
-    """Decides when to stop, such as after the timed window or a number of samples."""
+    """Determines when a phase ends, such as after the timed window or a given number of samples."""
 
     def begin(self) -> None:
         """Called before the first batch is fetched."""
@@ -119,7 +119,7 @@ class Loop(ModuleDriver, Protocol):
         """An error raised by the user's code after the last step of `drive`, when all results were available."""
 
     def drive(self, listener: StepListener, validation: ValidationListener | None = None, data: Any = None) -> None:
-        """Train a fresh module, seeded by the run, until one of the listeners ends it.
+        """Train a fresh module, using the run's seed, until one of the listeners ends the phase.
 
         `data` is another loop's data module to reuse; None builds the one in the config. Raises errors from the user's
         code, and InputError if there is a validation listener but no validation loop.
@@ -130,7 +130,7 @@ class Loop(ModuleDriver, Protocol):
 
 
 NO_LOSS = (
-    "training_step returned no loss at any step, so nothing was trained: return it, or set "
+    "training_step returned no loss at any step, so nothing was trained: return the loss, or set "
     "self.automatic_optimization = False and step the optimiser yourself"
 )
 
@@ -141,17 +141,17 @@ def invalid_loss(output: Any) -> str | None:
     if loss is None or (hasattr(loss, "detach") and loss.numel() == 1):
         return None
     if hasattr(loss, "detach"):
-        what = f"a tensor of shape {tuple(loss.shape)} as its loss: reduce it to one number, as loss.mean() does"
+        what = f"a tensor of shape {tuple(loss.shape)} as its loss: reduce it to a scalar, for example with loss.mean()"
     elif isinstance(loss, list | tuple):
         parts = ", ".join(type(part).__name__ for part in loss)
         what = f"a {type(loss).__name__} ({parts}): return the loss alone, or a mapping with the key 'loss'"
     else:
-        what = f"a {type(loss).__name__}: return the loss, a tensor of one number"
+        what = f"a {type(loss).__name__}: return the loss as a scalar tensor"
     return f"training_step returned {what}"
 
 
 NO_VALIDATION = (
-    "the data or the module has no validation loop, so it is unknown when measure.target is reached: define "
+    "the data or the module has no validation loop, so measure.target cannot be checked: define "
     "val_dataloader and validation_step"
 )
 
@@ -177,8 +177,8 @@ class ValidationTimeout:
             return
         which = "" if position is None else f"[{position}]"
         raise InputError(
-            f"val_dataloader{which} of {type(owner).__name__} states no length, and gave {batches:,} batches in "
-            f"{seconds:.0f} s without an end: {remedy}make it finite, or leave validation out with "
+            f"val_dataloader{which} of {type(owner).__name__} has no length, and yielded {batches:,} batches in "
+            f"{seconds:.0f} s without ending: {remedy}make it finite, or disable validation with "
             "measure.quality_samples=null"
         )
 
@@ -190,7 +190,7 @@ def first_learning_rate(optimizers: Sequence[torch.optim.Optimizer]) -> float | 
 
 
 class NoExample(NamedTuple):
-    """Placeholder for a batch that cannot be copied to the meta device; `reason` states why."""
+    """Placeholder for a batch that cannot be copied to the meta device; `reason` explains why."""
 
     reason: str
 
@@ -213,7 +213,7 @@ def to_meta(batch: Any) -> Any:
         return apply_to_collection(batch, torch.Tensor, empty)
     except Exception as error:  # noqa: BLE001  rebuilding a user's container may raise anything
         cause = f"{type(error).__name__}: {message_of(error)}"[:200]
-        return NoExample(f"a {type(batch).__name__} batch has no copy on the meta device ({cause})")
+        return NoExample(f"a {type(batch).__name__} batch cannot be copied to the meta device ({cause})")
 
 
 def extract_loss(output: Any) -> Any:

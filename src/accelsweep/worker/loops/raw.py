@@ -66,7 +66,7 @@ class RawLog:
     """
 
     def __init__(self, device: torch.device) -> None:
-        """The ranks' sums are reduced on `device`."""
+        """Sums are reduced across ranks on `device`."""
         self._device = device
         self.batch: Any = None
         self._sums: dict[str, tuple[Any, float]] = {}
@@ -88,7 +88,7 @@ class RawLog:
         self._validating = validating
 
     def means(self, across_ranks: bool) -> dict[str, float]:
-        """Return each name's mean or last value. Waits for the device; if `across_ranks`, every rank must call it."""
+        """Return the mean or last value per name. Waits for the device; if `across_ranks`, every rank must call it."""
         means = {}
         for name, (total, weight) in self._sums.items():
             pair = [float(total), weight]
@@ -179,7 +179,7 @@ class RawLoop:
         return True
 
     def drive(self, listener: StepListener, validation: ValidationListener | None = None, data: Any = None) -> None:
-        """Train a fresh module, seeded by the run, until one of the listeners ends it."""
+        """Train a fresh module, using the run's seed, until one of the listeners ends the phase."""
         seed_all(self._spec.run.seed)
         config = self._spec.config
         self.module = build_module(config, self._spec.axes)
@@ -207,7 +207,7 @@ class RawLoop:
         if loader == []:
             return None
         if not isinstance(loader, DataLoader):
-            raise Unsupported(f"loop=raw validates with one DataLoader; the data gives a {type(loader).__name__}")
+            raise Unsupported(f"loop=raw validates with a single DataLoader, not a {type(loader).__name__}")
         self._log.begin(validating=True)
         self.module.eval()
         step, timeout = with_batch_idx(self.module.validation_step), ValidationTimeout(self._spec.run_seconds)
@@ -240,7 +240,9 @@ class RawLoop:
                 phases.backward(loss)
                 phases.update()
             elif self._place.size > 1:
-                raise Unsupported("training_step returned None, but no rank of several can skip a step: return a loss")
+                raise Unsupported(
+                    "training_step returned None, but a rank cannot skip a step on its own: return a loss"
+                )
             has_loss = has_loss or loss is not None
             if number == 0:
                 self.example = to_meta(moved)
@@ -290,7 +292,7 @@ class RawLoop:
 
 @dataclass(frozen=True)
 class _Phases:
-    """The callables for a step's phases, in order."""
+    """The callables for the phases of a step, in order."""
 
     move: Callable[[Any], Any]
     forward: Callable[[Any, int], Any]
@@ -332,15 +334,15 @@ def _one_optimizer(module: pl.LightningModule) -> tuple[torch.optim.Optimizer, L
         configured = configured["optimizer"]
     if not isinstance(configured, torch.optim.Optimizer) or not module.automatic_optimization or len(schedules) > 1:
         raise Unsupported(
-            "loop=raw drives one optimiser with at most one schedule; this module's configure_optimizers gives "
-            "something else: use loop=lightning"
+            "loop=raw supports one optimiser with at most one schedule, but this module's configure_optimizers "
+            "returns something else: use loop=lightning"
         )
     if not schedules:
         return configured, None
     settings = schedules[0] if isinstance(schedules[0], dict) else {"scheduler": schedules[0]}
     if settings.get("interval", "epoch") != "step" or settings.get("frequency", 1) != 1 or settings.get("monitor"):
         raise Unsupported(
-            "loop=raw steps a schedule after every optimiser step. This module's goes by epochs, by a metric or by "
-            'another frequency: use loop=lightning, or give it {"interval": "step"}'
+            "loop=raw steps a schedule after every optimiser step, but this module's schedule uses epochs, a metric or "
+            'a different frequency: use loop=lightning, or set {"interval": "step"}'
         )
     return configured, settings["scheduler"]

@@ -6,7 +6,7 @@ size. If the loader does not declare a batch size, its batches must be unambiguo
 
 Passes and optimiser steps are counted as they happen, because the config does not determine how many batches go into an
 optimiser step: Lightning steps at the end of every epoch regardless of `accumulate_grad_batches`, a callback may change
-that number from epoch to epoch, and under manual optimisation only the module decides.
+that number from epoch to epoch, and under manual optimisation the module alone determines it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from accelsweep.measure.batch_size import (
 )
 from accelsweep.workloads.training_stream import RepeatedDataset
 
-_REMEDY = "define samples(self, batch) in the LightningModule, which returns their number"
+_REMEDY = "define samples(self, batch) in the LightningModule to return the number of samples"
 
 RARE_STEPS = 0.05
 """The share of optimiser steps that may differ in size, because the last step of a long epoch is short."""
@@ -65,7 +65,7 @@ class SampleCounter:
         samples = self._count(batch)
         if first and samples != self._batch_size:
             raise InputError(
-                f"the data's first batch holds {samples} samples although batch_size={self._batch_size}: "
+                f"the data's first batch contains {samples} samples, but batch_size={self._batch_size}: "
                 + _size_remedy(samples, self._batch_size, self._ranks, loader)
             )
         self._uniform = self._uniform and samples == self._batch_size
@@ -94,7 +94,7 @@ class SampleCounter:
         if self._passes:
             return round(sum(self._passes) / len(self._passes)) * self._ranks
         if isinstance(dataset, IterableDataset) and self._ranks > 1:
-            return None  # its length may be that of one rank's share, or of all data
+            return None  # its length may refer to one rank's share or to all data
         samples, length = self._loader_samples(first), length_of(first)
         if batches is None or math.isinf(batches) or length is None or batches == length:
             return None if samples is None else samples * self._ranks
@@ -218,35 +218,35 @@ def _size_remedy(samples: int, batch_size: int, ranks: int, loader: Any) -> str:
     if first is not loader:
         name = next(iter(loader)) if isinstance(loader, Mapping) else 0
         return (
-            f"of several training loaders the first is counted, {name!r}. Put first the one that batch_size is for, or "
-            "define samples(self, batch) in the LightningModule"
+            f"samples are counted in the first of several training loaders, {name!r}. Put the loader that batch_size "
+            "is for first, or define samples(self, batch) in the LightningModule"
         )
     rows = rows_of(first)
     if rows is not None and samples < batch_size and samples == -(-rows // ranks):
         share = "" if ranks == 1 else f", {samples} for each of {ranks} ranks"
-        return f"the set has {rows} rows{share}. Lower batch_size, or use a larger set"
+        return f"the data set has {rows} rows{share}. Lower batch_size, or use a larger data set"
     if ranks > 1 and samples == batch_size // ranks:
         return (
-            f"that is {batch_size} / {ranks} ranks. batch_size counts the samples of each rank, and the data divides "
-            f"it by world_size: add +data.batch_size={batch_size * ranks}, which it divides to {batch_size}, or remove "
-            "the division from its code"
+            f"that is {batch_size} / {ranks} ranks. batch_size is the number of samples per rank, but the data "
+            f"divides it by world_size: add +data.batch_size={batch_size * ranks}, which it divides into {batch_size} "
+            "per rank, or remove the division from its code"
         )
     if declared_batch_size(first) == samples:
         return (
-            f"its loader has a batch size of its own. Measure that with batch_size={samples}, or give the data "
-            "module's batch_size to its DataLoader"
+            f"its loader uses its own batch size. Measure it with batch_size={samples}, or pass the data module's "
+            "batch_size to its DataLoader"
         )
-    return "give the data module's batch_size to its DataLoader"
+    return "pass the data module's batch_size to its DataLoader"
 
 
 def no_batch_message(loader: Any) -> str:
     """Return the error message for a training loader that yielded no batch."""
     first = _first_loader(loader)
     rows, size = rows_of(first), declared_batch_size(first)
-    cause = "" if rows is None else f": the set has {rows} row{'' if rows == 1 else 's'}"
+    cause = "" if rows is None else f": the data set has {rows} row{'' if rows == 1 else 's'}"
     if rows and size is not None and getattr(first, "drop_last", False):
         cause += f", and drop_last=True drops a batch of fewer than {size}"
-    return f"the training loader gave no batch{cause}: lower batch_size, or keep short batches"
+    return f"the training loader yielded no batch{cause}: lower batch_size, or keep short batches"
 
 
 def rows_of(loader: Any) -> int | None:
@@ -307,7 +307,7 @@ def _shape_counter(batch: Any, loader: Any, ranks: int) -> Callable[[Any], int]:
         try:
             return dimensions.samples(batch)
         except LookupError:
-            raise InputError(f"a later batch has another form than the first one: {_REMEDY}") from None
+            raise InputError(f"a later batch has a different structure from the first one: {_REMEDY}") from None
 
     return count
 
@@ -354,7 +354,7 @@ class _SampleDimensions:
         if self._sizes is not None and common <= self._sizes:
             return min(common)
         candidates = " or ".join(map(str, sorted(common)))
-        raise InputError(f"a batch of the shape {shapes[0]} may hold {candidates} samples: {_REMEDY}")
+        raise InputError(f"a batch of shape {shapes[0]} may contain {candidates} samples: {_REMEDY}")
 
     def _is_impossible(self, number: int, shape: Sequence[int]) -> bool:
         """Return whether the size of this dimension is impossible for a batch."""
@@ -369,7 +369,7 @@ def _paths_of_size(batch: Any, size: int) -> tuple[Path, ...]:
         return paths
     path = next((path for path, count in lengths(batch) if count == size), None)
     if path is None:
-        raise InputError(f"{_ambiguous(batch)}: its loader states {size}, {_describe_sizes(batch)}: {_REMEDY}")
+        raise InputError(f"{_ambiguous(batch)}: its loader declares {size}, {_describe_sizes(batch)}: {_REMEDY}")
     return (path,)
 
 
@@ -380,14 +380,14 @@ def _unambiguous_paths(batch: Any) -> tuple[Path, ...]:
         () in paths and hasattr(batch[0], "ndim") for paths in sizes.values()
     )
     if len(sizes) != 1 or listed:  # a list of tensors may also be columns of different lengths
-        remedy = "put a tensor (samples, ...) into it, or " if not sizes else ""
-        why = f"its loader states no batch_size, {_describe_sizes(batch)}"
+        remedy = "add a tensor (samples, ...) to it, or " if not sizes else ""
+        why = f"its loader declares no batch_size, {_describe_sizes(batch)}"
         raise InputError(f"{_ambiguous(batch)}: {why}: {remedy}{_REMEDY}")
     return next(iter(sizes.values()))
 
 
 def _ambiguous(batch: Any) -> str:
-    return f"cannot tell how many samples a {type(batch).__name__} batch holds"
+    return f"cannot determine how many samples a {type(batch).__name__} batch contains"
 
 
 def _describe_sizes(batch: Any) -> str:
@@ -396,7 +396,7 @@ def _describe_sizes(batch: Any) -> str:
         return f"and it looks like {' or '.join(map(str, sizes))}"
     counts = list(dict.fromkeys(count for _, count in lengths(batch)))
     return (
-        f"and its parts have the lengths {', '.join(map(str, counts[:5]))}"
+        f"and its parts have lengths {', '.join(map(str, counts[:5]))}"
         if counts
         else "and none of its parts has a length"
     )

@@ -67,7 +67,7 @@ def register_accelerator(kind: str) -> None:
     """Register the kind's accelerator with Lightning, unless already registered."""
     if kind not in AcceleratorRegistry:
         accelerator = type(f"{kind.title()}Accelerator", (KindAccelerator,), {"kind": kind})
-        AcceleratorRegistry.register(kind, accelerator, description=f"{kind}, by torch's module for it")
+        AcceleratorRegistry.register(kind, accelerator, description=f"{kind}, using its torch module")
 
 
 def device_arguments(kind: str, precision: str, place: RankPlace, settings: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class FullySharded(FSDPStrategy):
         return self._sharded
 
     def _shard_on_cpu(self, model: Module) -> FullyShardedDataParallel:
-        """Do as Lightning's `_setup_model` does, but pass the device instead of its index."""
+        """Wrap `model` as Lightning's `_setup_model` does, but pass the device instead of its index."""
         sharded = FullyShardedDataParallel(
             module=model,
             mixed_precision=self.mixed_precision_config,
@@ -155,4 +155,6 @@ class IndependentRanksStrategy(DDPStrategy):
 
 def register_independent_ranks() -> None:
     """Register the strategy with Lightning."""
-    StrategyRegistry.register(INDEPENDENT_RANKS, IndependentRanksStrategy, "ranks that exchange nothing", override=True)
+    StrategyRegistry.register(
+        INDEPENDENT_RANKS, IndependentRanksStrategy, "ranks that exchange no gradients", override=True
+    )

@@ -52,9 +52,9 @@ def checked_precision(spec: RunSpec, device: torch.device, what: str) -> str:
     """Return the config's precision. Raises Unsupported if `what` (`loop=raw`, ...) does not support it."""
     precision = spec.config.precision
     if precision not in AUTOCAST and precision not in CAST:
-        raise Unsupported(f"{what} has no precision={precision}; it has {', '.join([*CAST, *AUTOCAST])}")
+        raise Unsupported(f"{what} does not support precision={precision}; it supports {', '.join([*CAST, *AUTOCAST])}")
     if precision == "16-mixed" and device.type == "cpu":
-        raise Unsupported("precision=16-mixed is bf16-mixed on a CPU, which is another setting")
+        raise Unsupported("precision=16-mixed becomes bf16-mixed on a CPU, which is a different setting")
     return precision
 
 
@@ -90,7 +90,7 @@ def rank_loader(loader: Any, place: RankPlace) -> DataLoader[Any]:
     Raises Unsupported if `loader` is not a DataLoader.
     """
     if not isinstance(loader, DataLoader):
-        raise Unsupported(f"a raw loop needs one DataLoader; the data gives a {type(loader).__name__}")
+        raise Unsupported(f"a raw loop needs a single DataLoader, not a {type(loader).__name__}")
     if place.size == 1 or isinstance(loader.dataset, IterableDataset):
         return loader
     sampler: DistributedSampler[Any] = DistributedSampler(
@@ -186,7 +186,7 @@ def _move_parts(batch: Any, device: torch.device | None, dtype: torch.dtype | No
     if isinstance(batch, dict):
         return {key: move_batch(value, device, dtype) for key, value in batch.items()}
     if is_dataclass(batch) and not isinstance(batch, type):
-        moved = copy(batch)  # its constructor may not take all fields, or may validate more than it is given
+        moved = copy(batch)  # its constructor may not accept all fields, or may validate their values
         for field in fields(batch):
             object.__setattr__(moved, field.name, move_batch(getattr(batch, field.name), device, dtype))
         return moved
@@ -199,7 +199,7 @@ def _move_parts(batch: Any, device: torch.device | None, dtype: torch.dtype | No
 
 _SCALE_SCOPE = "rank 0, warm-up and window"
 
-_NEVER_USED = "no step went through the Trainer's gradient scaler: under manual optimisation, step self.optimizers()"
+_NEVER_USED = "no step used the Trainer's gradient scaler: under manual optimisation, step self.optimizers()"
 
 
 class LossScale:
@@ -214,10 +214,10 @@ class LossScale:
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self._uncounted = None
         if optimizer is None:
-            self._uncounted = "there are several optimisers, and a scaler may skip for each of them"
+            self._uncounted = "there are several optimisers, and the scaler may skip steps of each one"
         elif getattr(optimizer, "_step_supports_amp_scaling", False):
             self._uncounted = (
-                "a fused optimiser skips inside of its kernel, where skips cannot be counted: optimizer.fused=false"
+                "a fused optimiser skips steps inside its kernel, where they are not counted: optimizer.fused=false"
             )
         self._made = self._attempted = self._skipped = 0
         if self._scaler is not None and optimizer is not None:
@@ -237,7 +237,7 @@ class LossScale:
     def metrics(self) -> dict[str, Metric]:
         """Return `loss_scale` and `skipped_steps`. Waits for the device."""
         if self._scaler is None:
-            reason = f"precision={self._precision} scales no loss; 16-mixed does"
+            reason = f"precision={self._precision} does not scale the loss; 16-mixed does"
             return {
                 "loss_scale": Metric(value=None, unit="1", reason=reason),
                 "skipped_steps": Metric(value=None, unit="steps", reason=reason),
@@ -348,4 +348,6 @@ def refuse_hooks(module: pl.LightningModule) -> None:
     """Raise Unsupported if `module` defines a hook that only Lightning's loop calls."""
     for name in UNCALLED_HOOKS:
         if getattr(type(module), name) is not getattr(pl.LightningModule, name):
-            raise Unsupported(f"loop=raw calls no {name}, which {type(module).__name__} defines: use loop=lightning")
+            raise Unsupported(
+                f"loop=raw does not call {name}, which {type(module).__name__} defines: use loop=lightning"
+            )

@@ -1,9 +1,10 @@
-"""`task: inference`: answers queries with one copy of a module per rank, in MLPerf's scenarios.
+"""`task: inference`: answers queries with one copy of a module per rank, in the scenarios of MLPerf.
 
 The scenarios are from V. J. Reddi et al., "MLPerf Inference Benchmark" (ISCA 2020), section IV. A query is one batch.
 In `offline`, all queries are available from the start, and samples per second are measured. `single_stream` sends each
-query when the previous one has been answered and measures latencies, from passing the batch to the module's hooks until
-the answer is complete. `multi_stream` does the same with several samples per query. `server` is a separate task.
+query once the previous one has been answered and measures latencies: the time from passing the batch to the module's
+hooks until the answer is complete. `multi_stream` does the same with several samples per query. `server` is a separate
+task.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from accelsweep.worker.run_spec import RunSpec
 from accelsweep.workloads.instantiate import build_module, build_training_data
 
 SEQUENTIAL_SCENARIOS = ("single_stream", "multi_stream")
-"""The scenarios in which each query is sent when the previous query has been answered."""
+"""The scenarios in which each query is sent once the previous query has been answered."""
 
 QUERY_PERCENTILES = {"query_seconds_p50": 0.5, "query_seconds_p90": 0.9, "query_seconds_p99": 0.99}
 
@@ -109,7 +110,7 @@ class InferenceDriver:
         return module, loader, batch_mover(module, data, self.device, cast)
 
     def _queries(self, data: pl.LightningDataModule, module: pl.LightningModule) -> Any:
-        """Return the prediction loader, or the training loader for fake data and if there is no prediction loader."""
+        """Return the prediction loader, or the training loader if there is none or `measure.fake_loader` is set."""
         predict_dataloader = overridden_hook("predict_dataloader", data)
         if predict_dataloader is None or self._spec.config.measure.fake_loader:
             run_setup_hooks(data, module, self._place)
@@ -177,11 +178,11 @@ def predict(module: pl.LightningModule, batch: Any) -> Any:
 
 
 def latency_metrics(seconds: list[float], rules: Measure) -> dict[str, Metric]:
-    """Return percentiles of the query latencies, or the reason why the scenario measures no latencies."""
+    """Return percentiles of the query latencies, or the reason why the scenario does not measure latencies."""
     scope = "rank 0, one query at a time"
     if rules.scenario in SEQUENTIAL_SCENARIOS:
         return {name: percentile(seconds, share, "queries", scope) for name, share in QUERY_PERCENTILES.items()}
-    reason = f"{rules.scenario} has no latencies in the window; measure.scenario=single_stream has"
+    reason = f"{rules.scenario} measures no latencies in the window; measure.scenario=single_stream does"
     return {name: Metric(value=None, unit="s", reason=reason) for name in QUERY_PERCENTILES}
 
 
@@ -202,8 +203,8 @@ def split_batch(batch: Any, size: int) -> list[Any]:
         return [list(sample) for sample in zip(*(split_batch(part, size) for part in batch), strict=True)]
     shape = f" of shape {tuple(batch.shape)}" if isinstance(batch, Tensor) and not nested else ""
     raise Unsupported(
-        f"measure.scenario=server needs single samples, and a batch of {size} holds a {type(batch).__name__}{shape}"
-        ", which cannot be split into samples. Use batches of tensors whose first dimension counts samples"
+        f"measure.scenario=server needs single samples, but a batch of {size} contains a {type(batch).__name__}{shape}"
+        ", which cannot be split into samples. Use batches of tensors whose first dimension is the sample dimension"
     )
 
 

@@ -1,7 +1,7 @@
 """Trains until validation reaches a target: counts samples, stops the clock during validation, and checks the target.
 
 The result is defined as in C. Coleman et al., "DAWNBench: An End-to-End Deep Learning Benchmark and Competition"
-(2017): the time until the first validation that is good enough. It only includes training, because the validation
+(2017): the time until the first validation that meets the target. Only training time counts, because the validation
 frequency is a choice made for the measurement. The time including validation is reported as well, as in MLPerf Training
 (P. Mattson et al., 2020). The clock starts once module and data are set up, before the first batch is fetched.
 """
@@ -63,8 +63,8 @@ class Target:
         every, most = measure.validate_every_samples or epoch_samples, most_samples(config, epoch_samples)
         if every is None:
             raise InputError(
-                "the data does not state how many samples one pass has: set measure.validate_every_samples, or give "
-                "the data module an attribute epoch_samples"
+                "the data does not declare how many samples a pass contains: set measure.validate_every_samples, or "
+                "add an attribute epoch_samples to the data module"
             )
         if measure.quality_metric is None or measure.target is None:
             raise InputError("task=time_to_accuracy needs measure.quality_metric and measure.target: set both")
@@ -76,7 +76,7 @@ class Target:
         return cls(measure.quality_metric, measure.target, measure.better, steps(every), max_steps)
 
     def reached_by(self, value: float) -> bool:
-        """Return whether `value` is good enough."""
+        """Return whether `value` meets the target."""
         return value <= self.value if self.better == "min" else value >= self.value
 
     @property
@@ -155,7 +155,7 @@ class TargetTraining:
         return spent
 
     def _add_stalls(self, seconds: float) -> None:
-        """Find the stalls since the last validation; the data may have been restarted after it."""
+        """Find the stalls since the last validation, after which the loader may have restarted."""
         self._timer.stop()
         first = self._resumed_after
         restarts = [0, *(end - first for end in self._epoch_ends if end > first)]
@@ -171,12 +171,14 @@ class TargetTraining:
         metric = self._target.metric
         if metric not in logged:
             logs = ", ".join(sorted(logged)) or "nothing"
-            raise InputError(f"the validation loop logs no {metric!r} (it logs: {logs}): set measure.quality_metric")
+            raise InputError(
+                f"the validation loop does not log {metric!r} (it logs: {logs}): set measure.quality_metric"
+            )
         self.values.append(logged[metric])
         self.reached = bool(self._group.broadcast(int(self._target.reached_by(self.values[-1]))))
         if self._group.rank == 0:  # the executor records this line if limits.run_seconds ends the run
             progress = f"{metric} {self.values[-1]:.4g} after {self.samples} samples"
-            sys.stderr.write(f"accelsweep: {progress}, to be {self._target.description}\n")
+            sys.stderr.write(f"accelsweep: {progress}; target: {self._target.description}\n")
         self.wall_seconds = self._resume() - self._began_at
         return self.reached
 

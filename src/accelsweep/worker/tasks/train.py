@@ -98,7 +98,7 @@ class TrainThroughput:
 def _final_loss(losses: list[float | None]) -> Metric:
     last = losses[-1]
     if last is None or not math.isfinite(last):
-        reason = "the training step gave no loss" if last is None else f"the loss was {last}"
+        reason = "the training step returned no loss" if last is None else f"the loss was {last}"
         return Metric(value=None, unit="loss", reason=reason, scope="rank 0")
     return Metric(value=last, unit="loss", scope="rank 0, last step of the window")
 
@@ -106,7 +106,7 @@ def _final_loss(losses: list[float | None]) -> Metric:
 def _learning_rate(rate: float | None) -> Metric:
     scope = "first parameter group, end of the window"
     if rate is None:
-        return Metric(value=None, unit="1", reason="no optimiser here has a learning rate", scope=scope)
+        return Metric(value=None, unit="1", reason="none of the optimisers has a learning rate", scope=scope)
     return Metric(value=rate, unit="1", scope=scope)
 
 
@@ -114,7 +114,8 @@ def _epoch_samples(samples: int | None) -> Metric:
     scope = "one pass over the training set, all ranks"
     if samples is None:
         reason = (
-            "no pass ended, and the loader does not report its length: give the data module an attribute epoch_samples"
+            "no pass ended, and the loader does not report its length: add an attribute epoch_samples to the data "
+            "module"
         )
         return Metric(value=None, unit="samples", reason=reason, scope=scope)
     return Metric(value=float(samples), unit="samples", scope=scope)
@@ -177,7 +178,7 @@ class LargestBatch:
         assert self._cap is not None, "driver() comes first"
         limit = Metric(value=float(self._cap.bytes), unit="B", scope=self._cap.limit)
         report.metrics["memory_limit_bytes"] = limit
-        report.metrics["peak_rank_bytes"] = _known(self._cap.peak(), "B", "the allocator keeps no peak")
+        report.metrics["peak_rank_bytes"] = _known(self._cap.peak(), "B", "the allocator does not record its peak")
         report.metrics["epoch_samples"] = _known(loop.epoch_samples, "samples", "the loader does not report its length")
 
     def after_window(self, report: RankReport) -> None:
