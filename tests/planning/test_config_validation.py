@@ -227,9 +227,9 @@ SERVER = ["task=inference", "measure.scenario=server", "serving=default"]
         (["task=largest_batch", "measure=largest_batch", "measure.headroom=1.5"], "must be at least 0 and less than 1"),
         (["task=largest_batch", "measure=largest_batch", "measure.max_batch=0"], "must be at least 1"),
         (["task=boosting"], "SmallCNN is a network or a kernel: use model=xgboost"),
-        (["model=xgboost"], "XGBoost grows trees, which has no training step: set task=boosting"),
+        (["model=xgboost"], "XGBoost trains trees, which has no training steps: set task=boosting"),
         ([*TREES, "measure=quick"], "measure.quality_metric=val_accuracy is a different metric: use measure=boosting"),
-        ([*TREES, "loop=raw"], "task=boosting lets a library train: leave loop out"),
+        ([*TREES, "loop=raw"], "task=boosting delegates training to a library: leave loop out"),
         ([*TREES, "analysis.rate=flops_per_second"], "only row_rounds_per_second, samples_per_second"),
         (["data.fold=all", "data.folds=5", "measure.quality_samples=null"], "data.fold=all trains and validates"),
         (["data.fold=all", "data.folds=5", "task=inference"], "leave task at train_throughput"),
@@ -359,8 +359,8 @@ def test_serving_without_the_load_generator_is_unsupported_and_says_what_to_inst
     [
         (["model=lightgbm", "devices=2"], "LightGBM trains in one process here, not in 2: use threads"),
         (["model=hist_gradient_boosting", "devices=2"], "scikit-learn trains in one process here"),
-        (["precision=bf16-mixed"], "precision=bf16-mixed: in task=boosting the library chooses number formats"),
-        (["site=gpu_node", "accelerator=cuda", "model=lightgbm"], "accelerator=cuda: LightGBM has cpu here"),
+        (["precision=bf16-mixed"], "precision=bf16-mixed: task=boosting leaves number formats to the library"),
+        (["site=gpu_node", "accelerator=cuda", "model=lightgbm"], "accelerator=cuda: LightGBM supports only cpu"),
     ],
 )
 def test_trees_that_cannot_be_grown_are_unsupported_with_a_reason(home, overrides, reason):

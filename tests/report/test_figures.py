@@ -92,7 +92,7 @@ def test_the_forest_of_many_settings_shows_the_fastest_and_the_baseline(findings
     settings = (*findings.settings[:1], *findings.settings[2:3] * (MAX_ROWS + 20))
     figure = speedup_figure(findings.model_copy(update={"settings": settings}))
     rows = [row for row in figure.rows if row["kind"] == "setting"]
-    assert figure.note == f"The {MAX_ROWS + 1} fastest of {MAX_ROWS + 21} settings; the data have all."
+    assert figure.note == f"The {MAX_ROWS + 1} fastest of {MAX_ROWS + 21} settings; the CSV contains all."
     assert sum(row["shown"] for row in rows) == MAX_ROWS + 1
     assert sum(row["first"] for row in rows) == FIRST_SCREEN_ROWS
     assert [row["first"] for row in rows if row["verdict"] == "baseline"] == [True]
@@ -189,7 +189,7 @@ def test_memory_is_drawn_with_the_limit_if_that_is_near(findings):
     assert any(text.startswith("limit: ") for text in texts(svg_of(near)))
     assert not any(text.startswith("limit: ") for text in texts(svg_of(far)))
     assert far.note.endswith("is far above this axis.")
-    assert memory_figure(findings).note.endswith("The device's memory is not known.")
+    assert memory_figure(findings).note.endswith("The device's memory is unknown.")
     ended = [row["ended"] for row in near.rows if row["outcome"] == "out_of_memory"]
     assert ended == [True], "a setting that ran out of memory is a cross at the top"
 
@@ -247,7 +247,7 @@ def test_a_setting_without_a_rate_is_visible(findings):
 def test_a_line_without_any_rate_is_left_out_and_the_note_says_so(findings):
     gone = [setting.model_copy(update={"rate": None}) for setting in findings.settings[4:]]
     figure = throughput_figure(findings.model_copy(update={"settings": (*findings.settings[:4], *gone)}))
-    assert figure.note == "The 2 fastest of 4 lines are drawn; the data have all."
+    assert figure.note == "The 2 fastest of 4 lines are drawn; the CSV contains all."
     assert len(figure.rows) == 8
 
 
@@ -275,8 +275,8 @@ def test_the_knee_is_ringed(findings):
 def test_a_single_batch_size_has_neither_heat_map_nor_lines(findings):
     settings = tuple(setting for setting in findings.settings if setting.axes["batch_size"] == 32)
     one = findings.model_copy(update={"settings": settings})
-    assert heatmap_figure(one).reason == "batch_size took one value only, so there is no plane to colour"
-    assert throughput_figure(one).reason == "batch_size took one value only"
+    assert heatmap_figure(one).reason == "only one value of batch_size was planned, so there is no grid"
+    assert throughput_figure(one).reason == "only one value of batch_size was planned"
 
 
 def test_a_heat_map_fits_a_screen(findings):
@@ -316,9 +316,7 @@ def test_scaling_is_drawn_against_its_ideal(findings):
     assert "100%" in texts(svg_of(efficiency_figure(findings)))
     bare = findings.model_copy(update={"scaling": ()})
     assert (
-        scaling_figure(bare).reason
-        == efficiency_figure(bare).reason
-        == "no setting was measured on two numbers of devices"
+        scaling_figure(bare).reason == efficiency_figure(bare).reason == "no setting was measured at two device counts"
     )
 
 
@@ -352,7 +350,7 @@ def test_energy_of_different_scopes_is_not_drawn_on_one_axis(metered):
     skipped = tradeoff_figures(metered.model_copy(update={"settings": (*rest, mixed, failed)}))[1]
     assert skipped == Skipped(
         "pareto-energy",
-        "energy of different scopes does not compare: CPU packages of all nodes and GPU boards of all ranks",
+        "energy of different scopes is not comparable: CPU packages of all nodes and GPU boards of all ranks",
     )
 
 
@@ -472,7 +470,7 @@ def test_of_many_lines_only_the_fastest_or_best_scaling_are_drawn(findings):
     ]
     scaled = scaling_figure(findings.model_copy(update={"scaling": tuple(points)}))
     assert {row["series"] for row in scaled.rows if row["shown"]} == {f"width {width}" for width in range(12, 20)}
-    assert scaled.note == "All lines: weak scaling. The 8 of 20 lines that scale best are drawn; the data have all."
+    assert scaled.note == "All lines: weak scaling. The 8 of 20 lines that scale best are drawn; the CSV contains all."
 
 
 def test_a_line_over_batch_sizes_alone_is_named_by_its_common_values(findings):

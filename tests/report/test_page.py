@@ -103,7 +103,7 @@ def test_the_next_section_has_the_scope_and_what_would_settle_it(render, finding
         "21 of 24 runs measured",
         "3 repeats planned",
         "95 % confidence in all 7 comparisons at once",
-        "differences below 2 % count as none",
+        "differences below 2 % are treated as no difference",
         "can only detect differences above 4.3 %",
         "Smallest memory that is faster",
         "Other processes used 35 % of the CPU.",
@@ -181,8 +181,8 @@ def test_a_long_table_has_its_first_rows_as_html_and_the_others_as_packed_data(r
     assert len(opened["settings"]) == 50
     assert opened["settings"][0][0]["name"] == "Memory"
     for words in (text, render_markdown(content).replace("\\", "")):
-        assert f"The first {MAX_ROWS} of {MAX_ROWS + 50} rows; the CSV has all." in words
-        table = words.partition("hold together at")[2].partition("Not measured")[0]
+        assert f"The first {MAX_ROWS} of {MAX_ROWS + 50} rows; the CSV contains all." in words
+        table = words.partition("hold simultaneously at")[2].partition("Not measured")[0]
         assert names[MAX_ROWS - 1] in table
         assert names[MAX_ROWS] not in table
 

@@ -71,7 +71,9 @@ def test_a_figure_that_is_no_longer_drawn_becomes_a_placeholder_and_other_files_
     (sweep.report / "notes.csv").write_text("mine")
     findings.model_copy(update={"scaling": ()}).write(sweep.findings)
     write_report(sweep)
-    assert "Not drawn: no setting was measured on two numbers" in (sweep.report / "scaling.svg").read_text("utf-8")
+    assert "Not drawn: no setting was measured at two device counts" in (sweep.report / "scaling.svg").read_text(
+        "utf-8"
+    )
     assert not (sweep.report / "scaling.csv").exists()
     assert (sweep.report / "notes.csv").read_text() == "mine"
 
@@ -116,7 +118,7 @@ def test_without_findings_the_error_names_the_command_that_makes_them(tmp_path, 
     folder = SweepFolder(tmp_path, "empty")
     folder.root.mkdir(parents=True)
     with pytest.raises(
-        InputError, match=r"findings\.json is missing; make it with `python -m accelsweep\.analysis\.analyse_sweep"
+        InputError, match=r"findings\.json is missing; generate it with `python -m accelsweep\.analysis\.analyse_sweep"
     ):
         write_report(folder)
     assert main([str(folder.root)]) == 2

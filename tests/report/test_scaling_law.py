@@ -46,7 +46,7 @@ def test_a_law_is_a_row_with_its_intervals_and_where_further_devices_stop_paying
         "7 [2, no end]",
         "never [9, never]",
     ]
-    assert "off by 1.2 % at most" in table_text(table)
+    assert "off by at most 1.2 %" in table_text(table)
     assert "contention.low" in to_csv(table.data).splitlines()[0]
 
 

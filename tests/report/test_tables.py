@@ -52,7 +52,7 @@ def test_a_row_expands_to_readings_bottleneck_reasons_and_commands(findings):
         "Verdict": "faster: the interval lies beyond the threshold",
         "Doubt": "other work kept the processor busy (busy_cpu): other processes used 35 % of the CPU. "
         "Stop other work and measure again.",
-        "Repeats": "3 of 3 measured; the setting is 2128a0000000 in files",
+        "Repeats": "3 of 3 measured; the setting's ID in files is 2128a0000000",
         "Measure it again": "accelsweep run batch_size=128",
         "Trainer": "Trainer(devices=2)",
     }

@@ -23,7 +23,7 @@ def test_sacct_tells_of_a_job_of_this_folder_and_of_no_other_or_why_it_tells_not
     home: Any, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = home.slurm("sbatch", "--parsable", f"--chdir={home.path}", "--output=/dev/null", "--wrap=sleep 5").strip()
-    begun = f"sacct does not know the end of job {job} yet ("
+    begun = f"sacct has no end time for job {job} yet ("
     home.wait_for(
         lambda: str(accounts(home.folder, [job])[job].reason).startswith(begun), "the job in the accounts", 60
     )
@@ -32,7 +32,7 @@ def test_sacct_tells_of_a_job_of_this_folder_and_of_no_other_or_why_it_tells_not
     assert (found[job].state, found[job].nodes, found[job].energy_reason) == ("COMPLETED", "cpu1", NO_ENERGY)
     assert 0 <= found[job].queue_seconds < 60
     assert 1 <= found[job].elapsed_seconds < 60
-    unknown = "sacct knows no job {} of this folder (any more)"
+    unknown = "sacct has no record of job {} from this folder (perhaps purged)"
     assert found["99999999"].reason == unknown.format("99999999")
     elsewhere = SweepFolder(tmp_path_factory.mktemp("elsewhere"), "tiny")
     assert accounts(elsewhere, [job])[job].reason == unknown.format(job)

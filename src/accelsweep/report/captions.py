@@ -14,8 +14,9 @@ from accelsweep import registry
 from accelsweep.signals import exit_code_of, parser_for
 
 _FRONT = (
-    "A setting is off the Pareto front if, given the intervals, another is as good in every respect and better in one. "
-    "It stays on the front where few runs leave this open. The recommended setting and its alternatives are labelled."
+    "A setting is off the Pareto front if the intervals show another to be as good in every respect and better in "
+    "one. If there are too few runs to tell, it stays on the front. The recommended setting and its alternatives are "
+    "labelled."
 )
 
 
@@ -31,57 +32,58 @@ _CORE: dict[str, Caption] = {
     "speedup": Caption(
         "Speed-up against the baseline",
         "Each mark is the ratio of a setting's rate to the baseline's rate, measured in the same blocks; the dots are "
-        "its repeats. The line is its interval, widened so that all intervals hold at once; an arrow means that it "
-        "continues beyond the axis. The shaded band holds the differences that count as none. An interval entirely "
-        "right of the band is faster, entirely left of it slower, entirely inside it the same. Anything else is "
-        "undecided, and more repeats may settle it. Settings without a rate share one grey line. The axis is "
-        "logarithmic: 2x and 0.5x are equally far from 1x.",
+        "its repeats. The line is its interval, widened so that all intervals hold simultaneously; an arrow means "
+        "that it continues beyond the axis. The shaded band covers differences that are too small to matter. A "
+        "setting is faster if its interval is entirely to the right of the band, slower if entirely to the left, and "
+        "the same if entirely inside. Otherwise it is undecided, and more repeats may settle it. Settings without a "
+        "rate share one grey line. The axis is logarithmic: 2x and 0.5x are equally far from 1x.",
     ),
     "heatmap": Caption(
         "Rate by batch size and precision",
-        "One tile per setting: batch size per device across, device and precision down. The stronger the colour, the "
-        "higher the rate. A tile with words instead of a number has no rate; the words are the reason.",
+        "One tile per setting: columns are batch sizes per device, rows are devices and precisions. The stronger the "
+        "colour, the higher the rate. A tile with text instead of a number has no rate; the text is the reason.",
     ),
     "throughput": Caption(
         "Rate against batch size",
         "The total rate of all ranks, with its interval over repeats; an arrow means that the interval continues "
-        "beyond the axis. Where a line flattens, a larger batch no longer pays. A ring marks the knee, the smallest "
-        "batch that comes close to the line's best rate, if a larger one was measured. A cross at the bottom is a "
-        "setting without a rate: it ran out of memory, failed, is unsupported or has not run.",
+        "beyond the axis. Where a line flattens, a larger batch is no longer worthwhile. A ring marks the knee, the "
+        "smallest batch that comes close to the line's best rate, if a larger one was measured. A cross at the bottom "
+        "marks a setting without a rate: it ran out of memory, failed, is unsupported or has not run.",
     ),
     "scaling": Caption(
-        "Scaling: speed-up over the fewest devices",
-        "The speed-up of the same work on more devices, over the fewest devices that were measured. The dashed line is "
-        "ideal scaling; a dotted line is the scaling law fitted to a series. Strong scaling keeps the global batch, "
-        "weak scaling the batch per device. More ranks on one processor add no device, so they have no ideal.",
+        "Scaling: speed-up over the smallest device count",
+        "The speed-up of the same work on more devices, relative to the smallest measured device count. The dashed "
+        "line is ideal scaling; a dotted line is the scaling law fitted to a series. Strong scaling keeps the global "
+        "batch size constant, weak scaling the batch size per device. More ranks on one processor add no devices, so "
+        "no ideal scaling is shown for them.",
     ),
     "efficiency": Caption(
         "Scaling efficiency",
-        "The speed-up divided by the ratio of the numbers of devices. At 100 %, every added device contributes its "
-        "full share. The line through each mark is its interval; an arrow means that it continues beyond the axis.",
+        "The speed-up divided by the ratio of device counts. At 100 %, every added device contributes its full share. "
+        "The line through each mark is its interval; an arrow means that it continues beyond the axis.",
     ),
     "memory": Caption(
         "Memory against batch size",
         "The memory that each setting used; the axis says which kind. The dashed line is the limit of the device, or "
-        "of the machine on a CPU, if the site states it and it is near. A cross at the top is a setting that ran out "
-        "of memory.",
+        "of the machine on a CPU, if the site specifies it and it is near the plotted values. A cross at the top "
+        "marks a setting that ran out of memory.",
     ),
     "drift": Caption(
         "The machine over time",
         "The rate of each repeat of the baseline by its start time. A line joins the repeats of one block. The shaded "
-        "band holds the differences from their mean that count as none. An arrow is a run beyond the axis. If whole "
-        "blocks lie higher or lower, the machine drifts; speed-ups are computed within blocks, so this does not bias "
-        "them. If a line is steep, the machine changes within a block, and intervals widen.",
+        "band covers differences from their mean that are too small to matter. An arrow marks a run beyond the axis. "
+        "If whole blocks are higher or lower than others, the machine drifts; speed-ups are computed within blocks, "
+        "so drift does not bias them. If a line is steep, the machine changes within a block, and intervals widen.",
     ),
     "steps": Caption(
         "Steps over time",
-        "The seconds that each step of the slowest rank took: a thin line per run, a band per setting. The warm-up is "
-        "drawn too, but does not count. A steady run is level; a slope, a jump or regular spikes are reasons to doubt "
-        "its rate. All bands share one logarithmic axis, so equal heights are equal ratios. An arrow is a step beyond "
-        "it.",
+        "The duration of each step on the slowest rank: one thin line per run, one band per setting. The warm-up is "
+        "drawn but does not affect the rate. A steady run is level; a slope, a jump or regular spikes are reasons to "
+        "doubt its rate. All bands share one logarithmic axis, so equal heights are equal ratios. An arrow marks a "
+        "step that is too long for the axis.",
     ),
     "breakdown": Caption(
-        "Where the time of a step goes",
+        "Where step time goes",
         "Shares of a step, from a probe pass after the timed window: waiting for data, copying batches to the device, "
         "forward, backward, optimizer, gradient communication, and the loop around them. Communication includes "
         "waiting for the slowest rank. The largest part is the bottleneck; a second part of at least three tenths is "
@@ -90,16 +92,17 @@ _CORE: dict[str, Caption] = {
     "quality": Caption(
         "Quality",
         "The quality of the trained model after a fixed number of samples, or at the end of training to a target. "
-        "Lines are intervals over repeats; an arrow means that one continues beyond the axis. A setting that trades "
-        "quality for speed shows it here. With few repeats the intervals are wide, and the verdict is often undecided.",
+        "Lines are intervals over repeats; an arrow means that the interval continues beyond the axis. A setting that "
+        "trades quality for speed shows it here. With few repeats the intervals are wide, and the verdict is often "
+        "undecided.",
     ),
     "pareto-cost": Caption("Rate against cost", f"Up is faster, left is cheaper. {_FRONT}"),
-    "pareto-energy": Caption("Rate against energy", f"Up is faster, left takes less energy per sample. {_FRONT}"),
+    "pareto-energy": Caption("Rate against energy", f"Up is faster, left uses less energy per sample. {_FRONT}"),
     "pareto-memory": Caption(
         "Rate against memory",
-        "Up is faster, left needs less memory. The axis says which kind: on a GPU it is the peak of the fullest "
-        "device, on a CPU the host memory of all ranks when the window closed, which is not a peak and excludes the "
-        f"processes that load data. {_FRONT}",
+        "Up is faster, left uses less memory. The axis says which kind: on a GPU it is the peak of the device that "
+        "uses the most, on a CPU the host memory of all ranks when the window closed, which is not a peak and excludes "
+        f"the processes that load data. {_FRONT}",
     ),
 }
 
@@ -141,7 +144,7 @@ def write_captions(folder: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Write the captions into the folder named on the command line and return the exit code."""
     parser = parser_for("report.captions", __doc__)
-    parser.add_argument("folder", type=Path, help="where to, e.g. workflows/captions")
+    parser.add_argument("folder", type=Path, help="the folder to write to, e.g. workflows/captions")
     options = parser.parse_args(arguments)
     return exit_code_of(lambda: write_captions(options.folder))
 

@@ -33,14 +33,14 @@ from accelsweep.report.table_model import ReportTable
 from accelsweep.results import Doubt, Outcome
 
 FIRST_FIGURE = "speedup"
-"""The figure of the first screen."""
+"""The figure on the first screen."""
 
 _COSTS = (("usd_per_result", "Cost of a result"), ("usd_per_million_samples", "Cost of 1M samples"), (ENERGY, "Energy"))
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A figure of the first screen: its name, its value, and a smaller line with interval and baseline."""
+    """A number on the first screen: its name, its value, and a smaller line with interval and baseline."""
 
     name: str
     value: str
@@ -80,7 +80,7 @@ class Content:
 
     @property
     def first_figure(self) -> Figure | Skipped:
-        """The figure of the first screen."""
+        """The figure on the first screen."""
         figures: tuple[Figure | Skipped, ...] = (*self.figures, *self.skipped)
         return next(figure for figure in figures if figure.name == FIRST_FIGURE)
 
@@ -152,7 +152,7 @@ def build_figures(findings: Findings, folder: RunsPlace) -> list[Figure | Skippe
 
 
 def _with_prose_labels(findings: Findings) -> Findings:
-    """Label settings in prose, as in the headline, adding the hardware if a setting ran on several kinds."""
+    """Label settings in prose, as in the headline, adding the hardware if a setting ran on more than one kind."""
     names = Counter(setting.setting for setting in findings.settings)
     settings = []
     for setting in findings.settings:
@@ -238,7 +238,7 @@ def main_doubt(advice: Recommendation, doubts: Sequence[Doubt]) -> MainDoubt | N
         return MainDoubt(text, main.code, main.remedy, minutes)
     if advice.certainty is Certainty.sure or not minutes:
         return None
-    return MainDoubt("Something is still open", "", "", minutes)
+    return MainDoubt("The result is not settled yet", "", "", minutes)
 
 
 def _provenance(findings: Findings) -> Iterator[str]:
@@ -275,7 +275,7 @@ def _scope(findings: Findings) -> Iterator[str]:
     yield f"{fmt.count(findings.repeats, 'repeat')} planned"
     comparisons = "the comparison" if findings.family == 1 else f"all {findings.family} comparisons at once"
     yield f"{fmt.share(findings.confidence)} confidence in {comparisons}"
-    yield f"differences below {fmt.share(findings.threshold)} count as none"
+    yield f"differences below {fmt.share(findings.threshold)} are treated as no difference"
     effect = findings.smallest_visible_effect
     if effect is not None:  # beyond a doubled rate, percentages are uninformative
         visible = f"differences above {fmt.share(effect)}" if effect < 1.0 else "rates that more than double"
@@ -283,17 +283,17 @@ def _scope(findings: Findings) -> Iterator[str]:
 
 
 METHOD = (
-    "Each run is a process group of its own; the run, not the step, is the unit of every interval.",
-    "Runs of one block share an allocation and are measured in random order, the baseline among them.",
+    "Each run is a separate process group; the run, not the step, is the unit of every interval.",
+    "The runs of a block, including the baseline, share an allocation and are measured in random order.",
     "Warm-up is a fixed number of steps before the window; data loading and the first step are reported separately.",
     "The window's length is fixed before it opens; devices are synchronised before the clock is read at both ends.",
-    "A rate is the samples of all ranks over the window's seconds on the slowest rank. Results per hour are one hour "
-    "over the time of training to the target.",
-    "A speed-up has a paired t-interval on log-ratios to the baseline within blocks, or Welch's where nothing pairs.",
-    "All intervals against the baseline are widened (Bonferroni), so that together they hold at the stated confidence.",
-    "Faster, slower and same need the whole interval beyond the threshold, or within it; all else is undecided.",
-    "Quality is measured in a separate phase after a fixed number of samples, with a seed per repeat.",
-    "Nothing is dropped: outliers, failures and doubts are shown. Unknown values have their reason.",
+    "A rate is the number of samples on all ranks divided by the window's duration on the slowest rank. Results per "
+    "hour are one hour divided by the time of training to the target.",
+    "A speed-up has a paired t-interval on log-ratios to the baseline within blocks, or Welch's if unpaired.",
+    "All intervals against the baseline are widened (Bonferroni) to hold simultaneously at the stated confidence.",
+    "Faster and slower need the whole interval beyond the threshold, same needs it within; all else is undecided.",
+    "Quality is measured in a separate phase after a fixed number of samples, with one seed per repeat.",
+    "Nothing is dropped: outliers, failures and doubts are shown. Unknown values are listed with the reason.",
 )
 """A short description of the method; see `docs/method.md` for details."""
 
@@ -303,7 +303,7 @@ def method_of(findings: Findings) -> tuple[str, ...]:
     if not findings.looks:
         return METHOD
     line = (
-        f"Verdicts were computed after {', '.join(map(str, findings.looks))} blocks, and undecided settings got more. "
-        "The intervals are repeated confidence intervals, which hold at every look."
+        f"Verdicts were computed after {', '.join(map(str, findings.looks))} blocks, and undecided settings got "
+        "more blocks. The intervals are repeated confidence intervals, which hold at every look."
     )
     return (*METHOD[:7], line, *METHOD[7:])

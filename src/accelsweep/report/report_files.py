@@ -42,7 +42,7 @@ def write_files(folder: ReportPlace, method: str | None = None) -> list[str]:
     if not folder.findings.exists():
         raise InputError(
             f"{folder.findings} is missing; "
-            f"make it with `python -m accelsweep.analysis.analyse_sweep {folder.findings.parent}`"
+            f"generate it with `python -m accelsweep.analysis.analyse_sweep {folder.findings.parent}`"
         )
     files = render_files(build_content(Findings.read(folder.findings), folder, method))
     replace_files(files, folder.report)

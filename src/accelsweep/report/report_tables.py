@@ -37,11 +37,11 @@ def _feature_tables(findings: Findings, place: str) -> Iterator[ReportTable]:
 
 def laws_table(findings: Findings) -> ReportTable:
     """Return the scaling law of each series that was measured at four or more device counts."""
-    titles = ("Series", "Devices", "Law", "Contention", "Coherency", "A further device pays up to", "Rate falls beyond")
+    titles = ("Series", "Devices", "Law", "Contention", "Coherency", "Worthwhile up to", "Rate falls beyond")
     rows = []
     data = []
     for law in findings.laws:
-        off = f"off by {fmt.share(law.misfit)} at most"
+        off = f"off by at most {fmt.share(law.misfit)}"
         rows.append(
             (
                 Entry(law.series, f"{law.kind} scaling"),
@@ -58,13 +58,14 @@ def laws_table(findings: Findings) -> ReportTable:
         name="scaling_law",
         title="Scaling law",
         caption="Gunther's universal scalability law, fitted to each series. Contention is the share of the work that "
-        "cannot be divided. Coherency is the cost of each pair of devices; without it the law is Amdahl's. A further "
-        "device pays while it adds at least half of what one alone does. Intervals are in brackets and hold together "
-        f"at {fmt.share(findings.confidence)} confidence. Beyond the measured devices, the law is an extrapolation.",
+        "cannot be divided. Coherency is the cost per pair of devices; if it is 0, the law is Amdahl's. Adding a "
+        "device is worthwhile as long as it adds at least half the rate of a single device. Intervals are in brackets "
+        f"and hold simultaneously at {fmt.share(findings.confidence)} confidence. Beyond the measured "
+        "devices, the law is an extrapolation.",
         columns=tuple(Column(title, title not in ("Series", "Devices", "Law")) for title in titles),
         rows=tuple(rows),
         data=data,
-        empty="No series was measured on four numbers of devices.",
+        empty="No series was measured at four device counts.",
     )
 
 
@@ -118,7 +119,7 @@ def failures_table(findings: Findings) -> ReportTable:
     return ReportTable(
         name="unmeasured",
         title="Not measured",
-        caption="Unsupported, failed, excluded and not-run settings, with the reason of each.",
+        caption="Settings that are unsupported, failed, were excluded or have not run, each with its reason.",
         columns=(Column("Setting"), Column("Outcome"), Column("Runs"), Column("Reason")),
         rows=tuple(rows),
         data=data,
@@ -204,7 +205,7 @@ def environment_table(findings: Findings) -> ReportTable:
     return ReportTable(
         name="environment",
         title="Environment",
-        caption="The machines and the software, as every run reported them.",
+        caption="The machines and the software, as reported by the runs.",
         columns=(Column("Group"), Column("Fact"), Column("Value")),
         rows=tuple((Entry(group), Entry(key), Entry(value)) for group, key, value in facts),
         data=[{"group": group, "fact": key, "value": value} for group, key, value in facts],

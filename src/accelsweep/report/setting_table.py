@@ -32,7 +32,7 @@ MEMORY_TITLES = {
 
 @cache
 def readings() -> dict[str, tuple[str, ...]]:
-    """Return what a row expands to where values exist: titles, with estimates or metrics in order of preference.
+    """Return the readings that a row expands to if they exist: titles, and estimates or metrics in order of preference.
 
     `absent_metrics` reports readings that are missing from every setting.
     """
@@ -69,7 +69,7 @@ def settings_table(findings: Findings) -> ReportTable:
     known = {title for title, names in readings().items() if any(_has_value(setting, names) for setting in measured)}
     caption = (
         f"Measured settings, {'the largest' if findings.rate_metric in SIZE_METRICS else 'fastest'} first; each row "
-        f"expands to its other readings. Intervals are in brackets; those of the {ratio}s hold together at "
+        f"expands to its other readings. Intervals are in brackets; those of the {ratio}s hold simultaneously at "
         f"{fmt.share(findings.confidence)} confidence. Rates, times to a target, energy and costs are geometric means "
         "over the repeats. Quality is the mean; memory and the other readings are medians."
     )
@@ -159,7 +159,7 @@ def _has_value(setting: SettingFinding, names: Sequence[str]) -> bool:
 
 
 def cost_of(setting: SettingFinding, name: str) -> Estimate | None:
-    """Return one of a setting's costs, or None; the unit of energy is per sample."""
+    """Return one of a setting's costs, or None; energy is in joules per sample."""
     cost = setting.costs.get(name)
     return cost.model_copy(update={"unit": "J/sample"}) if cost is not None and name == ENERGY else cost
 
@@ -180,7 +180,7 @@ def _scope(setting: SettingFinding, names: Sequence[str]) -> str:
 
 
 def _details(setting: SettingFinding, common_scopes: Collection[str], known: Collection[str]) -> Iterator[Detail]:
-    """Yield a setting's readings, its bottleneck, reasons and doubts, and what to type to select it.
+    """Yield a setting's readings, its bottleneck, reasons and doubts, and how to select it on the command line.
 
     `common_scopes` contains the readings whose scope is stated in the caption, `known` those available for any setting.
     """
@@ -197,7 +197,7 @@ def _details(setting: SettingFinding, common_scopes: Collection[str], known: Col
     if setting.bottleneck is not None:
         yield Detail("Bottleneck", f"{setting.bottleneck.verdict}: {setting.bottleneck.evidence}")
     if setting.verdict is Verdict.baseline:
-        yield Detail("Verdict", "this is the baseline, which the others are compared with")
+        yield Detail("Verdict", "this is the baseline that the others are compared with")
     else:
         yield Detail("Verdict", f"{setting.verdict.value}: {setting.verdict_reason}")
     if setting.rate is not None and setting.rate.low is None and setting.rate.reason:
@@ -210,7 +210,7 @@ def _details(setting: SettingFinding, common_scopes: Collection[str], known: Col
         text = f"{doubt_description(doubt)} ({doubt.code}): {doubt.message.rstrip('.')}. {fmt.sentence(doubt.remedy)}"
         yield Detail("Doubt", text)
     yield Detail(
-        "Repeats", f"{setting.measured} of {setting.planned} measured; the setting is {setting.setting} in files"
+        "Repeats", f"{setting.measured} of {setting.planned} measured; the setting's ID in files is {setting.setting}"
     )
     if setting.again:
         yield Detail("Measure it again", setting.again, code=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_ROWS = 200
-"""Maximum rows included in the page's HTML and in Markdown; the page's filter and sort apply to all rows."""
+"""Maximum number of rows included in the page's HTML and in Markdown; the page's filter and sort apply to all rows."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Detail:
-    """A line that a row expands to. `code` is text to type; `href` is a file path relative to the page."""
+    """A line that a row expands to. `code` marks a command to type; `href` is a file path relative to the page."""
 
     name: str
     text: str
@@ -72,7 +72,7 @@ class ReportTable:
     @property
     def extent(self) -> str:
         """A sentence that states the number of visible rows; empty if all rows are visible."""
-        return f"The first {MAX_ROWS} of {len(self.rows):,} rows; the CSV has all." if self.hidden_rows else ""
+        return f"The first {MAX_ROWS} of {len(self.rows):,} rows; the CSV contains all." if self.hidden_rows else ""
 
 
 def to_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:

@@ -33,7 +33,7 @@ def test_environments_that_cannot_be_compared_are_refused_with_the_reason(tmp_pa
         (same, "have the same Python and packages"),
         ((same[0], bare), "lacks accelsweep and torch and lightning"),
         ((same[0], str(tmp_path / "none")), "cannot list its packages"),
-        (same[:1], "give it twice"),
+        (same[:1], "use it twice"),
     ):
         with pytest.raises(InputError, match=words):
             environments(tmp_path, names)

@@ -125,7 +125,7 @@ def test_a_module_missing_in_one_version_is_refused_by_name(home: Path, two: tup
 
 
 def test_a_sweep_that_measures_nothing_of_the_repository_is_refused(home: Path, two: tuple[Tree, Tree]) -> None:
-    with pytest.raises(InputError, match="nothing that is measured lies in the repository"):
+    with pytest.raises(InputError, match="no measured code is in the repository"):
         planned(home, *two, experiment=["accelerator=cpu"])
 
 
@@ -141,7 +141,7 @@ def test_a_config_difference_gets_a_note_and_another_axis_is_refused(home: Path,
 
 
 def test_a_user_key_named_version_is_refused(home: Path, two: tuple[Tree, Tree]) -> None:
-    with pytest.raises(InputError, match="key 'version' of its own"):
+    with pytest.raises(InputError, match="the config defines 'version'"):
         planned(home, *two, overrides=("+version=3",))
 
 

@@ -21,7 +21,7 @@ def told(findings: Findings, *waits: tuple[float | None, float]) -> Findings:
         metrics = {
             "job_queue_seconds": one(wait, why=why),
             "job_elapsed_seconds": one(None if wait is None else 120.0, why=why),
-            "job_energy_joules": one(None, "J", why or "Slurm measures no energy on these nodes"),
+            "job_energy_joules": one(None, "J", why or "Slurm does not measure energy on these nodes"),
             "time_to_result_seconds": one(result),
             "time_to_result_with_queue_seconds": one(None if wait is None else wait + result, why=why),
         }
@@ -37,9 +37,9 @@ def test_rows_are_sorted_by_the_result_with_the_queue_and_a_changed_order_is_sta
         [fast, "3", "60.0 s", "120 s", "not measured", "40.0 s", "100 s"],
         [waiting, "3", "1 day, 0:00:00", "120 s", "not measured", "10.0 s", "1 day, 0:00:10"],
     ]
-    assert table.caption.endswith(f"Without the queue {waiting} has its result first, with it {fast}.")
-    assert table.rows[0][4].detail == "Slurm measures no energy on these nodes"
-    assert last_lines(found) == ["the jobs waited for up to 1 day, 0:00:00 in the queue"]
+    assert table.caption.endswith(f"Excluding queue time, {waiting} is first; including it, {fast} is first.")
+    assert table.rows[0][4].detail == "Slurm does not measure energy on these nodes"
+    assert last_lines(found) == ["the jobs spent up to 1 day, 0:00:00 in the queue"]
     assert "jobs" in [one.name for one in build_tables(found)]
 
 

@@ -78,8 +78,8 @@ def test_a_job_that_was_queued_again_waited_and_ran_for_all_its_starts_together(
 
 def test_a_job_that_has_not_ended_or_that_nobody_knows_has_a_reason() -> None:
     waiting = told(WAITS)
-    assert waiting.reason == "sacct does not know the end of job 10 yet (PENDING); accelsweep report asks again"
-    assert account("11", []).reason == "sacct knows no job 11 of this folder (any more)"
+    assert waiting.reason == "sacct has no end time for job 10 yet (PENDING); accelsweep report queries it again"
+    assert account("11", []).reason == "sacct has no record of job 11 from this folder (perhaps purged)"
 
 
 @pytest.fixture

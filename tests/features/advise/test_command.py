@@ -58,17 +58,17 @@ def test_the_answer_as_json_is_one_object(counted: SweepFolder, capsys: pytest.C
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"epochs": 0}, "--epochs 0 must be a number above 0"),
-        ({"epochs": float("nan")}, "--epochs nan must be a number above 0"),
-        ({"samples": -1}, "--samples -1 must be a number above 0"),
-        ({"budget": -5}, "--budget -5 must be a number above 0"),
-        ({"batch": 0}, "--batch 0 must be a number above 0"),
-        ({"deadline": "0h"}, "--deadline '0h' is not a time above 0: write 90m, 24h, 3d or 2w"),
-        ({"deadline": "soon"}, "--deadline 'soon' is not a time above 0"),
-        ({"deadline": "-3h"}, "--deadline '-3h' is not a time above 0"),
+        ({"epochs": 0}, "--epochs 0 must be a positive number"),
+        ({"epochs": float("nan")}, "--epochs nan must be a positive number"),
+        ({"samples": -1}, "--samples -1 must be a positive number"),
+        ({"budget": -5}, "--budget -5 must be a positive number"),
+        ({"batch": 0}, "--batch 0 must be a positive number"),
+        ({"deadline": "0h"}, "--deadline '0h' is not a positive duration such as 90m, 24h, 3d or 2w"),
+        ({"deadline": "soon"}, "--deadline 'soon' is not a positive duration"),
+        ({"deadline": "-3h"}, "--deadline '-3h' is not a positive duration"),
         ({"prices": "clout"}, r"no prices 'clout' \(did you mean 'cloud'\?\)"),
         ({"onto": "l44"}, r"no board 'l44' \(did you mean 'l4'\?\)"),
-        ({"samples": None}, "has no record of its data set's size: give --samples"),
+        ({"samples": None}, "does not record its data set's size: set --samples"),
     ],
 )
 def test_a_wrong_question_is_refused_with_a_sentence(

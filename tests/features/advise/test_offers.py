@@ -90,7 +90,7 @@ def test_the_published_pair_comes_out_as_published(simulated: ModuleType) -> Non
         (0.1, Tier.none, "No GPU is needed: this machine (Xeon) takes"),
         (100, Tier.one, "One GPU is enough: 1 x H100 SXM (projected) would take about"),
         (8_000, Tier.several, "Several GPUs are needed: "),
-        (2_000_000, None, "In time takes at least "),
+        (2_000_000, None, "Meeting the deadline takes at least "),
     ],
 )
 def test_a_larger_training_needs_more_hardware(
@@ -112,7 +112,7 @@ def test_what_is_projected_is_called_so_and_has_no_measured_number(simulated: Mo
     assert {one.name for one in projected} == {"L4", "H100 SXM"}
     assert all(one.hours_measured is None and one.usd_measured is None for one in projected)
     assert all("about" in in_words(one) and "[" not in in_words(one) for one in projected)
-    with pytest.raises(ValueError, match="measured, or projected"):
+    with pytest.raises(ValueError, match="measured, be projected"):
         Offer(
             tier=Tier.one,
             name="both",
@@ -141,7 +141,7 @@ def test_a_deadline_that_the_choice_does_not_surely_keep_names_another() -> None
     answer = advise_on([projection("slow", 10.0, 5.0), projection("fast", 2.0, 9.0)], TERMS)
     assert answer.offers[answer.choice or 0].name == "slow"
     assert "With a deadline under 15 h: 1 x fast (projected)." in answer.changes
-    assert "With a budget under 7.5 USD: nothing that has a price is certain to meet it." in answer.changes
+    assert "With a budget under 7.5 USD: no offer with a price is certain to meet it." in answer.changes
 
 
 def test_a_wider_bound_names_what_becomes_possible() -> None:
@@ -155,7 +155,7 @@ def test_the_end_of_an_interval_that_flips_the_choice_is_named() -> None:
     answer = advise_on([projection("a", 1.0, 5.0), projection("b", 1.0, 6.0), projection("c", 1.0, 50.0)], TERMS)
     assert "If 1 x a came out at the slow end of its interval, 1 x b would be cheaper." in answer.changes
     assert "If 1 x b came out at the fast end of its interval, it would be cheaper than 1 x a." in answer.changes
-    assert "Under about 5 USD/h a device, 1 x b would be cheaper." in answer.changes
+    assert "Below about 5 USD/h per device, 1 x b would be cheaper." in answer.changes
     assert not any("1 x c" in line for line in answer.changes)
 
 
@@ -257,7 +257,7 @@ def test_an_answer_says_what_it_rests_on_and_what_to_measure_next(simulated: Mod
     findings = found(simulated, {"cpu": 2.0})
     assert epoch_samples(findings) == 50_000
     answer = advise(findings, Prices.model_validate({"devices": {"l4": 0.8}}), Training(5e6, 100), TERMS)
-    assert "The training is 100 epochs of 50,000 samples, 5,000,000 in all." in answer.assumptions
+    assert "The training is 100 epochs of 50,000 samples, 5,000,000 in total." in answer.assumptions
     assert any(
         line.startswith("1 x L4 (projected): rent one for an hour (about 0.8 USD)") for line in answer.next_steps
     )

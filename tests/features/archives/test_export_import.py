@@ -220,7 +220,7 @@ def test_numbers_that_do_not_follow_from_the_records_are_made_anew(exported, tmp
     brought = import_archive(tmp_path, doctored, None)
     told = capsys.readouterr().out
     assert "2 files differ from the archive's: findings.json, index.html" in told
-    assert "somebody changed them" in told
+    assert "the archived files were edited" in told
     assert brought.findings.read_bytes() == folder.findings.read_bytes()
     assert files_below(brought.report) == files_below(folder.report)
 
@@ -229,7 +229,7 @@ def test_other_versions_are_named_where_bytes_differ(exported, tmp_path, capsys)
     versions = contents_of(exported[1]).versions | {"altair": "1.0"}
     older = relisted(exported[1], tmp_path / "x.zip", {"report/speedup.svg": b"<svg/>"}, versions=versions)
     import_archive(tmp_path, older, None)
-    assert "this may be why: altair 1.0 there, " in capsys.readouterr().out
+    assert "a possible reason: altair 1.0 there, " in capsys.readouterr().out
 
 
 def _truncated(path, target):
@@ -343,7 +343,7 @@ HARMFUL = {
     _text: "not a ZIP file",
     _empty: "not a ZIP file",
     _foreign: "does not begin with archive.json: accelsweep did not write it",
-    _above: "it lists '../../evil.txt', which is not a file of a sweep",
+    _above: "it lists '../../evil.txt', which is not part of a sweep",
     _root: "it lists '/etc/evil'",
     _of_no_sweep: "it lists 'sweep/evil.py'",
     _above_a_run: "it lists 'sweep/runs/../record.json'",
@@ -400,7 +400,7 @@ def _parquet(rows, phase):
 
 @pytest.mark.parametrize(
     ("rows", "phase", "message"),
-    [(6_000_000, None, "it has 6000000 rows"), (10, "x" * 1_000_000, "it names phases that no run has")],
+    [(6_000_000, None, "it has 6000000 rows"), (10, "x" * 1_000_000, "it contains phases that no run has")],
     ids=["rows", "words"],
 )
 def test_a_small_table_that_unpacks_to_a_very_large_one_is_refused(archive, tmp_path, rows, phase, message):

@@ -64,7 +64,7 @@ def test_the_plan_knows_of_each_class_what_it_can_do(target, library):
 
 def test_what_names_no_device_is_for_the_cpu_only():
     model = {"_target_": "accelsweep.features.boosting.boosters.HistGradientBoosting"}
-    with pytest.raises(Unsupported, match="has no argument `device`, so it computes on the CPU"):
+    with pytest.raises(Unsupported, match="has no argument `device`, so it runs on the CPU"):
         build_booster(config_with(model=model), **{**GIVEN, "device": "cuda:0"})
     with pytest.raises(Unsupported, match="scikit-learn bins the rows in each fit"):
         build_booster(config_with(model={**model, "prepare": "apart"}), **GIVEN)
@@ -90,7 +90,7 @@ def test_a_million_may_be_written_as_1e6():
 
 @pytest.mark.parametrize("keys", [{"features": 5}, {"rows": 1}, {"held_out": -1}])
 def test_fewer_columns_than_the_rule_has_are_refused(keys):
-    with pytest.raises(InputError, match="there must be 2 rows, 6 features and 0 held-out rows at least"):
+    with pytest.raises(InputError, match="at least 2 rows, 6 features and 0 held-out rows are required"):
         rows(**keys)
 
 
@@ -100,4 +100,4 @@ def test_rows_of_one_class_have_no_area_but_a_reason():
     booster = build_booster(config_with(model={"_target_": next(reversed(LIBRARIES)), "rounds": 1}), **GIVEN)
     booster.fit(*sets.training)
     assert "class" in area_under_curve(booster, one).reason
-    assert area_under_curve(booster, None).reason == "the data holds out no rows"
+    assert area_under_curve(booster, None).reason == "the data set has no held-out rows"

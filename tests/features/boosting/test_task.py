@@ -105,7 +105,7 @@ def test_a_build_without_cuda_is_refused_because_xgboost_would_train_on_the_cpu_
 
     with pytest.raises(Unsupported, match="was built without CUDA: pip uninstall xgboost-cpu, then pip install xgb"):
         XGBoost(device="cuda:0")
-    with pytest.raises(Unsupported, match="accelerator=mps: XGBoost has cpu and cuda"):
+    with pytest.raises(Unsupported, match="accelerator=mps: XGBoost supports only cpu and cuda"):
         XGBoost(device="mps")
 
 
@@ -149,16 +149,16 @@ def test_a_module_of_ones_own_gives_its_rows_through_its_loaders(tmp_path, own_d
 def test_a_set_that_holds_nothing_out_has_a_rate_and_no_quality(run):
     result = run(**{**BOOSTED, "data": {**DIGITS, "validation_share": 0.0}})
     assert result.outcome is Outcome.measured, result.traceback
-    assert result.metrics["quality"].reason == "the data holds out no rows"
+    assert result.metrics["quality"].reason == "the data set has no held-out rows"
 
 
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ("TensorDataset(torch.randn(12, 3), torch.randn(12))", "one class a row, an integer; the data gives torch.fl"),
-        ("TensorDataset(torch.randn(12, 3), torch.zeros(12).long())", "needs two classes or more"),
-        ("TensorDataset(torch.randn(12, 3))", "batches that begin with features and classes"),
-        ("Stream()", "a stream without an end"),
+        ("TensorDataset(torch.randn(12, 3), torch.randn(12))", "one integer class per row; the data set yields torch."),
+        ("TensorDataset(torch.randn(12, 3), torch.zeros(12).long())", "needs at least two classes"),
+        ("TensorDataset(torch.randn(12, 3))", "batches that start with features and classes"),
+        ("Stream()", "an endless stream"),
     ],
 )
 def test_rows_without_classes_are_refused(own_data, rows, words):

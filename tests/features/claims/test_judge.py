@@ -117,7 +117,7 @@ def test_any_metric_can_be_claimed(judged) -> None:
     [
         ({"accelerator": "cuda"}, "accelerator=cuda: unsupported: there is no cuda here"),
         ({"accelerator": "mps"}, "no setting of this sweep has accelerator=mps"),
-        ({"accelerator": "cpu"}, "2 settings of this sweep have accelerator=cpu; the claim must name one"),
+        ({"accelerator": "cpu"}, "2 settings of this sweep have accelerator=cpu; the claim must select one"),
     ],
 )
 def test_a_claim_that_cannot_be_tested_here_has_the_reason(judged, setting, reason) -> None:
@@ -131,7 +131,7 @@ def test_a_claim_that_cannot_be_tested_here_has_the_reason(judged, setting, reas
     [
         ({"accelerator": "mps", "batch_size": 64}, "accelerator=mps, batch_size=64: unsupported: "),
         ({"accelerator": "mps", "batch_size": 65}, "no setting of this sweep has accelerator=mps, batch_size=65"),
-        ({"batch_size": 64}, "2 settings of this sweep have batch_size=64; the claim must name one"),
+        ({"batch_size": 64}, "2 settings of this sweep have batch_size=64; the claim must select one"),
         ({"accelerator": "cpu", "batch_size": 64}, "accelerator=cpu, batch_size=64: it has not run yet"),
     ],
 )
@@ -372,7 +372,7 @@ def test_a_ratio_of_ratios_is_judged_by_its_own_interval(gains):
 def test_a_ratio_of_ratios_needs_blocks_with_all_four_settings(gains):
     apart = gains(served=2.0, apart=True)
     assert (apart.verdict, apart.measured) == (ClaimVerdict.not_testable, None)
-    assert apart.reason == "no block holds all four settings of the two ratios"
+    assert apart.reason == "no block contains all four settings of the two ratios"
     assert gains(served=2.0, blocks=2).verdict is ClaimVerdict.undecided
 
 
@@ -386,7 +386,7 @@ def test_a_missing_side_of_the_second_ratio_is_named(gains):
     ("figure", "words"),
     [
         ({"over": {"setting": TRAINED, "unit": "s"}}, "both need `against`"),
-        ({"over": {**GAINS_LESS["over"], "claimed": 2}}, "takes no `claimed`"),
+        ({"over": {**GAINS_LESS["over"], "claimed": 2}}, "cannot have `claimed`"),
     ],
 )
 def test_the_figure_below_over_is_a_ratio_without_a_claim(figure, words):

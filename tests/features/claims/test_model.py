@@ -45,7 +45,7 @@ def test_a_claim_is_stored_in_the_manifest_and_changes_no_setting(home, own_conf
 @pytest.mark.parametrize(
     ("claimed", "more", "words"),
     [
-        ("-1", "", ["report.claims.0.figures.0.claimed=-1", "more than 0"]),
+        ("-1", "", ["report.claims.0.figures.0.claimed=-1", "positive"]),
         ("many", "", ["report.claims.0.figures.0.claimed='many'", "`at least 3`"]),
         ("more then 1", "", ["report.claims.0.figures.0.claimed='more then 1'"]),
         ("3 to 2", "", ["report.claims.0.figures.0.claimed='3 to 2'", "lower end"]),
@@ -55,8 +55,8 @@ def test_a_claim_is_stored_in_the_manifest_and_changes_no_setting(home, own_conf
         ("3", "metric: a + b", ["report.claims.0.figures.0.metric='a + b'", "joined by * and /"]),
         ("3", "metric: a / 0", ["report.claims.0.figures.0.metric='a / 0'"]),
         ("3", "metric: outcome.exploded", ["report.claims.0.figures.0", "is not an outcome; there are: measured"]),
-        ("3", "metric: outcome.diverged", ["report.claims.0.figures.0", "takes no `against`"]),
-        ("3", "unit: s", ["report.claims.0.figures.0", "a ratio has `against` and no `unit`"]),
+        ("3", "metric: outcome.diverged", ["report.claims.0.figures.0", "leave out `against`"]),
+        ("3", "unit: s", ["report.claims.0.figures.0", "a ratio needs `against` and no `unit`"]),
     ],
 )
 def test_a_malformed_claim_is_refused_with_its_key(home, own_conf, claimed, more, words):

@@ -94,7 +94,7 @@ def test_a_tmux_session_gets_the_exact_arguments_folder_and_environment(folder, 
 
 def test_a_machine_without_systemd_and_tmux_is_rejected_with_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match="install tmux, or leave --detach out"):
+    with pytest.raises(InputError, match="install tmux, or leave out --detach"):
         select_backend(Site(name="local"))
 
 
@@ -154,7 +154,7 @@ def test_a_sweep_with_a_drivers_job_is_not_run_while_slurm_does_not_answer(folde
     slurm.will_answer(AccelsweepError("squeue did not answer within 60 s"))
     (tmp_path / "squeue").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(AccelsweepError, match=r"whether job 12, .* is still active is not known: squeue did"):
+    with pytest.raises(AccelsweepError, match=r"it is unknown whether job 12, .* is still active: squeue did"):
         refuse_if_running(folder)
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     refuse_if_running(folder)
@@ -260,7 +260,7 @@ def test_a_driver_avoids_nodes_that_the_sweeps_exclusive_jobs_need(folder, monke
 def test_a_driver_that_would_hold_the_only_node_of_its_sweep_is_rejected(folder, monkeypatch):
     monkeypatch.setattr(backends, "offer", offers(["n1"], needed=["n1"]))
     with pytest.raises(
-        InputError, match=r"would hold n1, .*: set site\.slurm\.driver\.partition to a partition with other"
+        InputError, match=r"would occupy n1, .*: set site\.slurm\.driver\.partition to a partition with other"
     ):
         SlurmBackend(Slurm(partition="cpu"), blocks=[WHOLE]).check(folder, "accelsweep-driver-x")
 

@@ -117,7 +117,7 @@ def test_what_answers_in_the_terminal_is_not_detached(command, option, tmp_path,
     monkeypatch.chdir(tmp_path)
     ended = CliRunner().invoke(app, [command, "experiment=quickstart", "--detach", *option.split()])
     assert isinstance(ended.exception, InputError)
-    assert f"{option.removesuffix(' job')} prints its answer in this terminal" in str(ended.exception)
+    assert f"{option.removesuffix(' job')} prints its output in this terminal" in str(ended.exception)
 
 
 ASKED = [

@@ -273,7 +273,7 @@ def test_a_sweep_that_is_running_or_has_a_driver_is_not_detached(folder, prepare
     Submission(place="tmux", name="other", host=os.uname().nodename, since="").write(folder.driver_file("handed"))
     active = (last_submission(folder), DriverState("session other"))
     monkeypatch.setattr(command, "active_submission", lambda _folder: active)
-    with pytest.raises(AccelsweepError, match="has a driver already: session other; accelsweep attach mine"):
+    with pytest.raises(AccelsweepError, match="already has a driver: session other; accelsweep attach mine"):
         command.detach(folder.home, DETACHED, ())
     assert not folder.driver_file("order").exists()
     assert active_submission(folder) is None

@@ -85,7 +85,7 @@ def test_a_node_that_is_two_per_cent_slower_is_named_with_its_interval(measured)
     assert re.match(r"n5 is (1\.9|2\.0)\d* % slower than the other nodes \[-2\.", recommendation.headline)
     assert len(recommendation.headline.split()) <= 12
     assert (recommendation.certainty, recommendation.settle) == (Certainty.sure, None)
-    assert "Between nodes the rate has a standard deviation of 0.7" in recommendation.detail
+    assert "The rate's standard deviation between nodes is 0.7" in recommendation.detail
 
 
 def test_the_published_spread_of_healthy_machines_is_recovered_and_names_no_sick_node(measured) -> None:
@@ -107,7 +107,7 @@ def test_if_noise_leaves_it_open_the_command_with_twice_the_rounds_is_given(meas
     findings = measured(EIGHT, noise=0.02, tolerance=0.01, asked="n[0-7]")
     assert findings.section(FleetFinding).sick_nodes == ()
     assert findings.recommendation.certainty is Certainty.not_yet
-    assert findings.recommendation.headline.startswith("No sick node is shown, but ")
+    assert findings.recommendation.headline.startswith("No node is shown to be sick, but ")
     assert findings.recommendation.settle == (
         "accelsweep fleet experiment=simulated --name simulated --nodes 'n[0-7]' --each 6 --tolerance 0.01"
     )
@@ -237,9 +237,9 @@ def test_the_only_node_with_rates_is_not_judged_and_a_single_setting_has_one_spr
     assert [node.label for node in findings.section(FleetFinding).spread] == ["all settings"]
     assert (
         spread_table(findings.section(FleetFinding)).rows[0][1].text
-        == "not known: 2 nodes are too few for an interval: it takes 3"
+        == "not known: 2 nodes are too few for an interval, which needs 3"
     )
-    assert "The spread between nodes is not known (2 nodes are too few" in findings.recommendation.detail
+    assert "The spread between nodes is unknown (2 nodes are too few" in findings.recommendation.detail
 
 
 def test_drivers_are_in_order_of_time_and_dates_are_the_first_and_the_last(simulated: ModuleType) -> None:
@@ -275,7 +275,7 @@ def test_a_node_without_runs_is_not_measured(measured) -> None:
     findings = measured(EIGHT, without=tuple((number, size) for number in (1, 9, 17) for size in SIZES))
     missing = node(findings, "n1")
     assert (missing.verdict, missing.blocks, missing.planned) == (NodeVerdict.not_measured, 0, 3)
-    assert missing.reason == "no run of it has a rate"
+    assert missing.reason == "no run on it has a rate"
 
 
 def test_a_run_on_another_node_than_planned_is_left_out(measured) -> None:
@@ -320,7 +320,7 @@ def test_the_table_has_temperatures_with_intervals_and_each_fault_once() -> None
         reason="r", p_value=0.012, celsius=71.4,
         temperature_excess=estimate(11.0, "K"), throttled=2, drivers=("590", "600"), dates=("2026-01-05",),
     )  # fmt: skip
-    bare = FleetNode(node="n2", blocks=0, planned=3, verdict=NodeVerdict.not_measured, reason="no run of it has a rate")
+    bare = FleetNode(node="n2", blocks=0, planned=3, verdict=NodeVerdict.not_measured, reason="no run on it has a rate")
     spread = NodeSpread(setting=None, label="all", between=estimate(2.0, "1"), within=estimate(3.0, "1"))
     fleet = FleetFinding(nodes=(hot, bare), spread=(spread,), tolerance=0.015, hotter_by=5.0, confidence=0.95)
     first, second = fleet_table(fleet).rows

@@ -70,10 +70,10 @@ def test_a_preview_names_the_nodes_and_their_jobs_and_writes_nothing(
     [
         (
             make_request("experiment=quickstart", profile="local"),
-            "a fleet is several machines, and site=local is this one",
+            "a fleet is several machines, but site=local is this one",
         ),
         (make_request(*CLUSTER[:1], "site=grid_engine_example"), "which is supported for Slurm only"),
-        (make_request(*CLUSTER, each=1), "--each 1: noise cannot be estimated from one round; give at least 2"),
+        (make_request(*CLUSTER, each=1), "--each 1: noise cannot be estimated from one round; use at least 2"),
         (make_request(*CLUSTER, "repeats=5"), "repeats=5 contradicts --each 3"),
         (make_request(*CLUSTER, "site.slurm.cpu_partition=cpuu"), r"no partition 'cpuu' \(did you mean 'cpu'\?\)"),
         (make_request(*CLUSTER, "batch_size=32,auto"), "the largest batch of 1 setting .* is not known yet"),

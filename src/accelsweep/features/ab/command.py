@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class VersionsRequest(Extension):
-    """The versions to compare, baseline first (the commits `names` or the environments of `pythons`), and the gate.
+    """The versions to compare (the commits `names` or the environments `pythons`, baseline first), and the gate.
 
     `pins` are the commits that `names` resolved to when the sweep was first planned. If `preview` is set, trees are
     removed after planning.
@@ -70,7 +70,7 @@ class VersionsRequest(Extension):
         gate, overrides = self.gate, request.overrides
         has_threshold = any(word.lstrip("+").partition("=")[0] == "analysis.threshold" for word in overrides)
         if gate is not None and request.until_decided and not has_threshold:
-            # With a different threshold than the gate's, further blocks would be spent on the wrong question.
+            # With a different threshold, the additional blocks would not settle the question that the gate asks.
             request = replace(request, overrides=(*overrides, f"analysis.threshold={gate.threshold:g}"))
         return replace(request, name=request.name or comparison_name(home, request.overrides))
 
@@ -115,9 +115,9 @@ class VersionComparison:
 
 
 def measure_versions(home: Path, request: Request) -> tuple[int, VersionComparison | None]:
-    """Measure the versions and write the report; return the exit code and the comparison, None without findings.
+    """Measure the versions and write the report; return the exit code and the comparison, if there are findings.
 
-    If `fail_if` is set, the exit code is 3 for a supported regression, 1 if a setting could not be judged, and 0
+    If `fail_if` is set, the exit code is 3 if a regression is shown, 1 if a setting could not be judged, and 0
     otherwise.
     """
     from accelsweep.analysis.compare_sweeps import gate_findings, worst
@@ -143,7 +143,7 @@ class VersionedSetting(Frozen):
     label: str = Field(description="the setting's label")
     axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
     rate: Estimate | None = Field(description="its rate")
-    ratio: Estimate | None = Field(description="its rate divided by that of the first version")
+    ratio: Estimate | None = Field(description="its rate divided by the rate of the first version")
     verdict: Verdict = Field(description="the verdict that the ratio's whole interval supports")
     reason: str = Field(description="the reason for the verdict")
     blocks: int = Field(description="the number of blocks behind the ratio")
@@ -166,8 +166,8 @@ class AbAnswer(Answer):
     threshold: float = Field(description="the relative difference below which a change does not matter")
     rate_unit: str = Field(description="the unit of the rates")
     rows: tuple[VersionedSetting, ...] = Field(description="the settings of all versions but the first")
-    fail_if: str | None = Field(description="the gate, as it was given")
-    gate: str | None = Field(description="the worst gate state of any row; it decides the exit code")
+    fail_if: str | None = Field(description="the gate as specified on the command line")
+    gate: str | None = Field(description="the worst gate state of any row; it determines the exit code")
     failing: tuple[str, ...] = Field(description="the IDs of settings with a regression; if any, the exit code is 3")
 
     @classmethod
@@ -253,14 +253,14 @@ def ab(
         list[str] | None,
         typer.Argument(
             metavar="VERSION VERSION... [OVERRIDES]...",
-            help="two or more commits, the baseline first, or . for the working tree; then Hydra overrides",
+            help="two or more commits (. is the working tree), baseline first, followed by Hydra overrides",
             show_default=False,
             autocompletion=complete_override,
         ),
     ] = None,
     python: Annotated[
         list[str] | None,
-        typer.Option("--python", help="an environment's interpreter instead of a commit; give two or more"),
+        typer.Option("--python", help="an environment's interpreter, instead of a commit; specify at least two"),
     ] = None,
     fail_if: FailIf = None,
     *,
@@ -293,7 +293,7 @@ _LEVELS: Mapping[str | None, str] = {"regression": "error", "not measured": "war
 def check_format(name: str) -> None:
     """Raise InputError for an unknown output format."""
     if name not in (formats := ("text", "github")):
-        raise InputError(f"--format {name}: there is no such format{nearest(name, formats)}; use text or github")
+        raise InputError(f"--format {name}: unknown format{nearest(name, formats)}; use text or github")
 
 
 def annotate(answer: AbAnswer) -> None:
@@ -306,7 +306,7 @@ def annotate(answer: AbAnswer) -> None:
 
 
 def annotation(row: VersionedSetting, fail_if: str | None) -> str:
-    """Return a workflow command: error for a regression, warning if it could not be judged, else notice."""
+    """Return a workflow command: error for a regression, warning if the setting could not be judged, else notice."""
     level = _LEVELS.get(row.gate, "notice")
     gate = f" ({row.gate}: {fail_if})" if row.gate is not None else ""
     ratio = f"{ratio_text(row.ratio)}, " if row.ratio else ""

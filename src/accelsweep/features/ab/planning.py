@@ -32,7 +32,7 @@ from accelsweep.run_config import VERSION
 
 
 def versioned_grid(folder: SweepFolder, trees: Sequence[Tree], overrides: Sequence[str]) -> VersionedGrid:
-    """Return the settings of all versions: all versions of a setting are adjacent, the first version first.
+    """Return the settings of all versions; the versions of each setting are adjacent, starting with the first version.
 
     Sweep-wide options come from the last version, which is under test. Raises InputError if any version contains an
     error, or if none of the measured modules comes from a version.
@@ -40,7 +40,7 @@ def versioned_grid(folder: SweepFolder, trees: Sequence[Tree], overrides: Sequen
     grids = [(tree.version, _version_grid(folder, tree, overrides)) for tree in trees]
     if len({canonical_json(grid.axes) for _, grid in grids}) > 1:
         listed = "; ".join(f"{version.description}: {', '.join(grid.axes) or 'none'}" for version, grid in grids)
-        raise InputError(f"the versions sweep different axes ({listed}): set them as overrides")
+        raise InputError(f"the versions sweep different axes ({listed}): set the axes as overrides")
     settings_by_axes: dict[str, list[Setting]] = {}
     for _, grid in grids:
         for setting in grid.settings.values():
@@ -85,7 +85,7 @@ def _version_grid(folder: SweepFolder, tree: Tree, overrides: Sequence[str]) -> 
     versioned: dict[str, Setting] = {}
     for name, point in grid.points.items():
         if VERSION in point.config.raw or VERSION in point.axes:
-            raise InputError(f"the config has a key '{VERSION}' of its own, which is the axis of `ab`: rename it")
+            raise InputError(f"the config defines '{VERSION}', a key that `ab` uses for its own axis: rename it")
         config = changed(point.config, **{VERSION: version.identity})
         axes = {**point.axes, VERSION: version.name}
         new_name = setting_name(config.raw)
@@ -135,12 +135,12 @@ def _packages_in_tree(measured: Sequence[str], path: ImportPath, tree: Tree, fol
     for package in packages:
         if package not in in_tree and is_package_below(Path(tree.checkout), package, here):
             raise InputError(
-                f"in {tree.version.description}: there is no module or package '{package}', though {tree.checkout} has "
-                "it now"
+                f"in {tree.version.description}: there is no module or package '{package}', although it exists in "
+                f"{tree.checkout} now"
             )
     if not in_tree:
         raise InputError(
-            f"nothing that is measured lies in the repository {tree.checkout}, so all versions would be identical: "
+            f"no measured code is in the repository {tree.checkout}, so all versions would be identical: "
             f"{', '.join(sorted(set(measured)))} {'is' if len(set(measured)) == 1 else 'are'} installed elsewhere"
         )
     return in_tree

@@ -13,7 +13,7 @@ from accelsweep.records.plan import Manifest
 from accelsweep.run_config import VERSION
 
 _MAX_LABEL_WORDS = 4
-"""Maximum words of a setting's label in the headline; the table shows the full label."""
+"""Maximum number of words of a setting's label in the headline; the table shows the full label."""
 
 _DECIDED = (*LESS, *MORE, Verdict.same)
 
@@ -30,7 +30,7 @@ _ORDER = (
 def about_versions(situation: Situation, more: int) -> Recommendation | None:
     """Return the recommendation, slowest settings first; None if no versions are compared.
 
-    `more` is the number of blocks that would settle the open comparisons.
+    `more` is the number of blocks that would settle the undecided comparisons.
     """
     manifest = situation.manifest
     if not manifest.compared:

@@ -39,7 +39,7 @@ def version_trees(
 ) -> Iterator[tuple[Tree, ...]]:
     """Provide the trees of commits or environments to the `with` block, which plans the sweep.
 
-    `pinned` are the commits of `names`, if already resolved. Unless `keep` is set, new trees are removed afterwards.
+    `pinned` lists the commits of `names`, if already resolved. Unless `keep` is set, new trees are removed afterwards.
     """
     if pythons and names:
         raise InputError(f"{names[0]} is a commit and --python an environment: compare either commits or environments")

@@ -34,8 +34,7 @@ def resolve_versions(repository: Repository, names: Sequence[str]) -> tuple[Vers
     """Return the versions with these names. Raises InputError if there are fewer than two or any duplicates."""
     if len(names) < 2:
         raise InputError(
-            "ab compares versions, so it needs two or more: commits by name, such as `main HEAD`, or . for the working "
-            "tree"
+            "ab needs at least two versions to compare: commits by name, such as `main HEAD`, or . for the working tree"
         )
     versions: list[Version] = []
     for name in names:
@@ -93,7 +92,7 @@ def copy_working_tree(repository: Repository, version: Version, target: Path) ->
             if error.errno not in NO_HARD_LINKS or not source.is_symlink():
                 raise
             raise AccelsweepError(
-                f"{path} is a symbolic link, and the disk of {target.parent} does not support them: use another disk"
+                f"{path} is a symbolic link, but the disk of {target.parent} does not support links: use another disk"
             ) from None
     if _digest(partial, files) != version.digest:
         shutil.rmtree(partial)
@@ -130,7 +129,7 @@ def environments(home: Path, names: Sequence[str]) -> tuple[Tree, ...]:
     packages.
     """
     if len(names) < 2:
-        raise InputError("--python names an environment, and two or more are needed to compare them: give it twice")
+        raise InputError("--python specifies one environment, but a comparison needs at least two: use it twice")
     trees: list[Tree] = []
     for name in names:
         tree = _environment(home, name)
@@ -184,6 +183,6 @@ def _query_interpreter(python: Path, name: str) -> tuple[str, dict[str, str]]:
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         message = " ".join(str(getattr(error, "stderr", None) or error).split())
         raise InputError(
-            f"--python {name}: {python} cannot list its packages ({message}); give the path of an environment's "
+            f"--python {name}: {python} cannot list its packages ({message}); specify the path of an environment's "
             "interpreter, such as .venv/bin/python"
         ) from None

@@ -27,8 +27,8 @@ _COLUMNS = {
 """Metric -> column heading."""
 
 _CAPTION = (
-    "Medians over repeats, from Slurm's accounting, of whole jobs with many runs each. A result is the target, or one "
-    "epoch. Queues change from day to day, so no verdict rests on them."
+    "Medians over repeats, from Slurm accounting. Each job includes many runs. A result is reaching the target, or one "
+    "epoch if there is no target. Queue times vary from day to day, so no verdict is based on them."
 )
 
 
@@ -60,7 +60,7 @@ def last_lines(findings: Findings) -> list[str]:
     """Return a line with the longest queue time, if known."""
     waits = [setting.metrics[QUEUE].maximum for setting in findings.settings if QUEUE in setting.metrics]
     longest = max((wait for wait in waits if wait is not None), default=None)
-    return [] if longest is None else [f"the jobs waited for up to {_duration(longest)} in the queue"]
+    return [] if longest is None else [f"the jobs spent up to {_duration(longest)} in the queue"]
 
 
 def _duration(seconds: float) -> str:
@@ -76,7 +76,7 @@ def _queue_sentence(settings: Sequence[SettingFinding]) -> str:
     alone = min(known, key=lambda setting: _median(setting, TIME_TO_RESULT) or 0.0)
     if alone.setting == known[0].setting:
         return ""
-    return f" Without the queue {alone.label} has its result first, with it {known[0].label}."
+    return f" Excluding queue time, {alone.label} is first; including it, {known[0].label} is first."
 
 
 def _median(setting: SettingFinding, metric: str) -> float | None:

@@ -2,7 +2,7 @@
 
 `python -m accelsweep.features.accounting.sacct sweeps/NAME` queries sacct when the blocks are done; each report queries
 it again while anything is missing. The results are stored in `sweeps/NAME/accounting.json`, because clusters purge old
-jobs. A failure is stored there as a reason, and does not stop analysis or report.
+jobs. If a query fails, the reason is stored instead, and analysis and report continue.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def job_of(environment: Mapping[str, Mapping[str, Any]]) -> str | None:
 class JobAccount(Frozen):
     """A job's accounting data, or the `reason` why there is none.
 
-    `state` is Slurm's final state. `submitted_at` is the first submission and `ended_at` the last end, in UTC and ISO
-    8601. A requeued job has several `starts`; `queue_seconds` and `elapsed_seconds` are sums over them. `energy_joules`
-    covers all nodes and starts, or is None with an `energy_reason`.
+    `state` is Slurm's final state. `submitted_at` is the time of the first submission, `ended_at` of the last end, in
+    ISO 8601 (UTC). A requeued job has several `starts`; `queue_seconds` and `elapsed_seconds` are sums over them. If
+    known, `energy_joules` covers all nodes and starts; if not, `energy_reason` states why.
     """
 
     number: str
@@ -63,7 +63,7 @@ class JobAccount(Frozen):
     @model_validator(mode="after")
     def _values_or_reason(self) -> JobAccount:
         if (self.queue_seconds is None) == (self.reason is None):
-            raise ValueError("a job has either an account or the reason why it has none")
+            raise ValueError("a job needs either accounting data or a reason why there is none")
         return self
 
 
@@ -90,11 +90,11 @@ _REQUEUED = re.compile(r"REQUEUED|PREEMPTED|NODE_FAIL|RESIZING")
 _INVALID_JOULES = 2.0**63
 """Larger values are Slurm's 64-bit codes for "unknown", which old versions print, or negative numbers."""
 
-_NOT_ENDED = "sacct does not know the end of job"
+_NOT_ENDED = "sacct has no end time for job"
 
-NO_ENERGY = "Slurm measures no energy on these nodes (AcctGatherEnergyType)"
+NO_ENERGY = "Slurm does not measure energy on these nodes (AcctGatherEnergyType)"
 
-STEPS_ONLY = "Slurm measured the energy of single steps, and of no step that covers all nodes of the job"
+STEPS_ONLY = "Slurm measured the energy of individual steps, but of no step that covers all nodes of the job"
 
 
 @dataclass
@@ -164,10 +164,12 @@ def accounts(folder: SweepFolder, numbers: Sequence[str]) -> dict[str, JobAccoun
 def account(number: str, starts: Sequence[Start]) -> JobAccount:
     """Build a job's accounting data from its starts, in order."""
     if not starts:
-        return JobAccount(number=number, reason=f"sacct knows no job {number} of this folder (any more)")
+        return JobAccount(
+            number=number, reason=f"sacct has no record of job {number} from this folder (perhaps purged)"
+        )
     last = starts[-1]
     if last.ended is None or _REQUEUED.match(last.state):
-        reason = f"{_NOT_ENDED} {number} yet ({last.state}); accelsweep report asks again"
+        reason = f"{_NOT_ENDED} {number} yet ({last.state}); accelsweep report queries it again"
         return JobAccount(number=number, reason=reason)
     waits = [(start.started - start.submitted).total_seconds() for start in starts if start.started is not None]
     energies = [_energy(start) for start in starts if start.started is not None]
@@ -237,9 +239,9 @@ def _time(text: str) -> datetime | None:
 
 _JOB = "the run's whole job"
 
-_NODES = "what Slurm counts on the nodes of the run's whole job"
+_NODES = "Slurm's counters on all nodes of the run's whole job"
 
-_TARGET = "training to the target, validations included"
+_TARGET = "training to the target, including validation"
 
 _EPOCH = "one pass over the training data at the measured rate"
 
@@ -266,7 +268,7 @@ def _metrics(row: RunRow, job: JobAccount) -> Iterator[tuple[str, Metric]]:
         return
     yield "time_to_result_seconds", result
     total = None if result.value is None or job.queue_seconds is None else result.value + job.queue_seconds
-    scope, provenance = f"the job's wait, then {result.scope}", f"clock and {PROVENANCE}"
+    scope, provenance = f"the job's queue time, then {result.scope}", f"clock and {PROVENANCE}"
     yield "time_to_result_with_queue_seconds", Metric(total, "s", result.reason or reason, scope, provenance)
 
 

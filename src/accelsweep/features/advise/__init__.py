@@ -8,7 +8,7 @@ FEATURE = Feature(
     commands=(
         Command(
             "advise",
-            "Show how much hardware a training run takes, and which is cheapest: measured here, or projected.",
+            "Show how much hardware a training run needs and which is cheapest, as measured here or projected.",
             "accelsweep.features.advise.command:advise_command",
         ),
     ),

@@ -66,12 +66,12 @@ def _next(findings: Findings, found: Advice) -> Iterator[str]:
     """Yield what to measure or specify to make the answer certain."""
     choice = None if found.choice is None else found.offers[found.choice]
     if (projections := findings.section(Projections)) is not None and projections.disturbed:
-        yield f"The machine was busy: `accelsweep retry {findings.sweep} --outcome disturbed`, then the same sweep."
+        yield f"The machine was busy: `accelsweep retry {findings.sweep} --outcome disturbed`, then rerun the sweep."
     for one in found.offers:
         if one.measured and one.hours_measured is not None and one.hours_measured.low is None:
-            yield f"The rate on {one.devices} has no interval: repeat it with --add-repeats."
+            yield f"The rate on {one.devices} has no interval: add repeats with --add-repeats."
         if one.tier is Tier.none and one.measured and one.usd_per_hour is None:
-            yield "This machine has no price: give prices.devices.cpu (USD/h), or prices.purchase.cpu."
+            yield "This machine has no price: set prices.devices.cpu (USD/h) or prices.purchase.cpu."
     wanted = choice or next((one for one in found.offers if grade(one) < 2), None)
     if wanted is None:
         return
@@ -81,12 +81,12 @@ def _next(findings: Findings, found: Advice) -> Iterator[str]:
     price = "" if wanted.usd_per_hour is None else f" (about {wanted.usd_per_hour / wanted.count:.2g} USD)"
     yield (
         f"{named(wanted)}: rent one for an hour{price} and run this sweep there with accelerator=cuda. Then "
-        "`accelsweep export` it, `import` it here, and advise from that sweep: projections start from its rate."
+        "`accelsweep export` it, `import` it here, and run `advise` on that sweep: projections start from its rate."
     )
 
 
 def _monthly(findings: Findings, prices: Prices) -> Iterator[str]:
-    """Yield each device's break-even points, against this machine and between renting and buying, once."""
+    """Yield each device's break-even points once: against this machine, and between renting and buying."""
     projections = findings.section(Projections)
     devices = projections.devices if projections is not None else ()
     yield from dict.fromkeys(line for device in devices if device.form == devices[0].form for line in device.monthly)
@@ -99,15 +99,15 @@ def _monthly(findings: Findings, prices: Prices) -> Iterator[str]:
 def _assumed(findings: Findings, training: Training, offers: tuple[Offer, ...]) -> Iterator[str]:
     each = training.samples / training.epochs
     passes = f"{training.epochs:g} epoch{'' if training.epochs == 1 else 's'}"
-    yield f"The training is {passes} of {each:,.0f} samples, {training.samples:,.0f} in all."
-    yield "Hours are of steady steps. Validation, checkpoints and the wait for a machine come on top."
+    yield f"The training is {passes} of {each:,.0f} samples, {training.samples:,.0f} in total."
+    yield "Hours cover steady-state training steps only: validation, checkpoints and waiting for a machine are extra."
     if (projections := findings.section(Projections)) is not None:
         batch = count_of(projections.batch, "sample")
-        yield f"Every projected device has a batch of {batch}. Another batch in all can change what is learned."
+        yield f"Projected devices use batches of {batch}. A different total batch size can change what is learned."
     if any(one.usd_projected is not None for one in offers):
-        yield "Rent counts by the second, and several devices cost as many times one. Offers of providers differ."
+        yield "Rent is billed by the second, and n devices cost n times as much as one. Providers' offers differ."
     if any(one.outlay_usd is not None for one in offers):
-        yield "What is bought counts per hour of its stated lifetime and use. The budget must pay all of it at once."
+        yield "Purchases are spread over their stated lifetime and use, but must fit into the budget in full."
 
 
 class AdviseAnswer(Advice, Answer):
@@ -165,7 +165,7 @@ def advise_training(home: Path, name: str, asked: Question, *, as_json: bool = F
 
 def _positive(option: str, value: float) -> float:
     if not (math.isfinite(value) and value > 0):
-        raise InputError(f"{option} {value:g} must be a number above 0")
+        raise InputError(f"{option} {value:g} must be a positive number")
     return value
 
 
@@ -175,7 +175,7 @@ def _hours(deadline: str | None) -> float | None:
         return None
     hours = parse_duration(deadline, HOURS)
     if not hours:
-        raise InputError(f"--deadline {deadline!r} is not a time above 0: write 90m, 24h, 3d or 2w")
+        raise InputError(f"--deadline {deadline!r} is not a positive duration such as 90m, 24h, 3d or 2w")
     return hours
 
 
@@ -210,7 +210,7 @@ def _findings(home: Path, name: str, onto: Targets) -> Findings:
 def _epoch_samples(findings: Findings) -> float:
     found = epoch_samples(findings)
     if found is None:
-        raise InputError(f"{findings.sweep} has no record of its data set's size: give --samples, the number per epoch")
+        raise InputError(f"{findings.sweep} does not record its data set's size: set --samples, the number per epoch")
     return found
 
 
@@ -266,14 +266,14 @@ def _refused(found: Advice) -> Iterator[str]:
 
 def advise_command(
     name: SweepName,
-    epochs: Annotated[float, typer.Option(help="passes over the data that the training takes")],
+    epochs: Annotated[float, typer.Option(help="number of passes over the data")],
     deadline: Annotated[str | None, typer.Option(help="the deadline: 90m, 24h, 3d, 2w")] = None,
     budget: Annotated[float | None, typer.Option(help="the budget in USD")] = None,
     samples: Annotated[float | None, typer.Option(help="samples per epoch (default: the size of the data set)")] = None,
     onto: Annotated[
-        str | None, typer.Option(help="devices by their keys, e.g. h100-sxm,l4 (default: those with a price)")
+        str | None, typer.Option(help="keys of devices, e.g. h100-sxm,l4 (default: devices with a price)")
     ] = None,
-    prices: Annotated[str | None, typer.Option(help="lists of prices, e.g. cloud,bought, or files")] = None,
+    prices: Annotated[str | None, typer.Option(help="price lists, e.g. cloud,bought, or files")] = None,
     batch: Annotated[int | None, typer.Option(help="batch size per device (default: as measured)")] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -79,7 +79,7 @@ class Offer(Frozen):
     @model_validator(mode="after")
     def _one_basis(self) -> Offer:
         if [self.hours_measured, self.hours_projected, self.reason].count(None) != 2:
-            raise ValueError("an offer is measured, or projected, or has the reason why it is neither")
+            raise ValueError("an offer must be measured, be projected, or state why it is neither")
         return self
 
     @property
@@ -99,20 +99,20 @@ class Advice(Frozen):
     headline: str = Field(description="the answer in words")
     tier: Tier | None = Field(default=None, description="the least hardware that certainly meets the bounds")
     choice: int | None = Field(
-        default=None, description="the index in `offers` of the cheapest that certainly meets the bounds, from 0"
+        default=None, description="zero-based index in `offers` of the cheapest that certainly meets the bounds"
     )
     offers: tuple[Offer, ...] = Field(
-        default=(), description="every way to do the training, ranked; all projections are of 90 %"
+        default=(), description="every way to run the training, ranked; projections have 90 % intervals"
     )
     changes: tuple[str, ...] = Field(default=(), description="what would change the choice")
     next_steps: tuple[str, ...] = Field(default=(), description="what to measure to be certain")
     monthly: tuple[str, ...] = Field(
-        default=(), description="the hours per month above which another way to pay is cheaper"
+        default=(), description="the hours per month above which a different payment model is cheaper"
     )
     assumptions: tuple[str, ...] = Field(default=(), description="the assumptions behind all numbers")
 
 
-NO_CLUSTER = "no rates of several machines have an interval here; measure num_nodes=1,2 on a cluster, then repeat this"
+NO_CLUSTER = "no rate measured on several machines has an interval; measure num_nodes=1,2 on a cluster, then try again"
 
 
 @dataclass(frozen=True)
@@ -147,13 +147,13 @@ def _measured(findings: Findings, projections: Projections, prices: Prices, trai
 
 
 def rate_of(setting: SettingFinding) -> Estimate | None:
-    """Return a setting's samples per second, without an interval if settings are compared by another rate."""
+    """Return a setting's samples per second, without an interval if settings are compared on a different rate."""
     if setting.rate is not None and setting.rate.unit == "1/s":
         return setting.rate
     summary = setting.metrics.get("samples_per_second")
     if summary is None or not summary.median:
         return None
-    reason = "settings are compared by another rate"
+    reason = "settings are compared on a different rate"
     return Estimate(
         value=summary.median, low=None, high=None, unit="1/s", confidence=0.9, count=summary.count, reason=reason
     )
@@ -231,7 +231,7 @@ def _several(
     if efficiency is None:
         efficiency, reason = published_efficiency(sheet, count), scaling_refusal(device, batch, parameters)
     if efficiency is None or reason is not None:
-        reason = reason or f"too few rates of {count} such devices were published"
+        reason = reason or f"too few rates were published for {count} such devices"
         return Offer(
             tier=Tier.several, name=device.name, count=count, key=device.device, form=device.form, reason=reason
         )
@@ -314,7 +314,7 @@ class Ends(NamedTuple):
 
 
 def hours_of(offer: Offer) -> Ends | None:
-    """Return an offer's hours, or None if it contains no numbers."""
+    """Return an offer's hours, or None if there are no numbers."""
     hours = offer.hours_measured or offer.hours_projected
     return None if hours is None else Ends(hours.value, hours.low, hours.high)
 

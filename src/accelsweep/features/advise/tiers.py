@@ -28,7 +28,7 @@ from accelsweep.features.projection.model import MemoryFit, shortened
 from accelsweep.significant_digits import interval_digits, significant
 
 MAX_RIVALS = 3
-"""Maximum alternatives to name that would change the choice through their interval or price."""
+"""Maximum number of alternatives to list whose interval or price would change the choice."""
 
 
 def changes(offers: Sequence[Offer], terms: Terms) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def _of_prices(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
         usd = usd_of(rival)
         if own is not None and usd is not None and rival.usd_per_hour and own.value < usd.value:
             each = rival.usd_per_hour / rival.count * own.value / usd.value
-            yield f"Under about {shortened(each)} USD/h a device, {rival.devices} would be cheaper."
+            yield f"Below about {shortened(each)} USD/h per device, {rival.devices} would be cheaper."
 
 
 def _rivals(offers: Sequence[Offer], choice: Offer) -> list[Offer]:
@@ -122,7 +122,7 @@ def _cost(offer: Offer, end: Callable[[Ends], float | None]) -> float:
 
 
 def _name(offer: Offer | None) -> str:
-    return "nothing that has a price is certain to meet it" if offer is None else named(offer)
+    return "no offer with a price is certain to meet it" if offer is None else named(offer)
 
 
 def _amount(value: float, which: str) -> str:
@@ -162,7 +162,7 @@ def _headline(offers: Sequence[Offer], choice: Offer | None, least: Offer | None
         return f"{_perhaps(offers)} {_at_least(offers, terms)}".strip()
     first = f"{_TIERS[least.tier]}: {named(least)} {in_words(least)}."
     if choice is None:
-        return f"{first} Which is cheapest cannot be told, because no offer within the bounds has a price."
+        return f"{first} The cheapest cannot be determined, because no offer within the bounds has a price."
     if choice == least:
         return f"{first} It is also the cheapest of all within the bounds."
     priced = "" if usd_of(least) is not None else " that has a price"
@@ -192,8 +192,8 @@ def _at_least(offers: Sequence[Offer], terms: Terms) -> str:
     if fastest is None or hours is None or terms.hours is None or hours.value <= terms.hours:
         return ""
     count = math.ceil(hours.value / terms.hours)
-    kind = "" if fastest.measured else ", by its projected rate"
-    return f"In time takes at least {count} x {fastest.name}{kind}, if none waited for another."
+    kind = "" if fastest.measured else " at its projected rate"
+    return f"Meeting the deadline takes at least {count} x {fastest.name}{kind}, assuming perfect scaling."
 
 
 def in_words(offer: Offer) -> str:

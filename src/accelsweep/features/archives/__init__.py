@@ -7,13 +7,13 @@ FEATURE = Feature(
     commands=(
         Command(
             "export",
-            "Pack a sweep into one file: plan, records, findings, report, versions, checksums. Writes its report "
-            "again.",
+            "Pack a sweep into one file: plan, records, findings, report, versions, checksums. Regenerates its report "
+            "first.",
             "accelsweep.features.archives.command:export",
         ),
         Command(
             "import",
-            "Import an exported sweep, or published results of others, into this folder. Everything is checked first.",
+            "Import an exported sweep or third-party published results into this folder. Everything is checked first.",
             "accelsweep.features.archives.command:import_",
         ),
     ),

@@ -1,7 +1,7 @@
 """Validates an untrusted archive completely before any of it is written or used.
 
-Nothing is executed, unpickled or followed. Members must be regular files at known paths, and must match the sizes and
-checksums that the archive lists. Their number and size are checked against limits before unpacking.
+No member is executed or unpickled, and no link is followed. Members must be regular files at known paths, and must
+match the sizes and checksums that the archive lists. Their number and size are checked against limits before unpacking.
 """
 
 from __future__ import annotations
@@ -140,14 +140,14 @@ def _contents(path: Path, archive: zipfile.ZipFile) -> Contents:
     if not members or members[0].filename != LISTING:
         raise RefusedArchive(path, f"it does not begin with {LISTING}: accelsweep did not write it")
     if sum(member.file_size for member in members) > MAX_ARCHIVE_BYTES:
-        raise RefusedArchive(path, f"its files are larger than {gib(MAX_ARCHIVE_BYTES)} together")
+        raise RefusedArchive(path, f"its files exceed {gib(MAX_ARCHIVE_BYTES)} in total")
     try:
         contents = Contents.unsealed(b"".join(_chunks(path, archive, LISTING)), path / LISTING)
     except DamagedFile as error:
         raise RefusedArchive(path, f"{LISTING}: {error.reason}") from None
     wrong = next((place for place in contents.files if not is_place(place)), None)
     if wrong is not None:
-        raise RefusedArchive(path, f"it lists {wrong!r}, which is not a file of a sweep")
+        raise RefusedArchive(path, f"it lists {wrong!r}, which is not part of a sweep")
     listed, found = [LISTING, *map(contents.member, contents.files)], [member.filename for member in members]
     if sorted(listed) != sorted(found) or len({name.casefold() for name in found}) < len(found):
         odd = next(iter(sorted(set(listed) ^ set(found))), "a file twice")
@@ -163,7 +163,7 @@ def _check_member(path: Path, member: zipfile.ZipInfo) -> None:
     if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise RefusedArchive(path, f"{member.filename!r} is encrypted or uses an unsupported compression method")
     if member.orig_filename != member.filename:
-        raise RefusedArchive(path, f"the name {member.orig_filename!r} is not one of accelsweep's")
+        raise RefusedArchive(path, f"the name {member.orig_filename!r} is not one that accelsweep writes")
     if member.file_size > MAX_FILE_BYTES:
         raise RefusedArchive(path, f"{member.filename!r} is larger than {MAX_FILE_BYTES // 2**20} MiB")
 
@@ -188,7 +188,7 @@ def _check(path: Path, archive: zipfile.ZipFile, contents: Contents) -> None:
 
 
 def _check_names(document: Document, path: Path, place: str) -> None:
-    """Raise DamagedFile if a document is at another document's path, or names runs outside the folder."""
+    """Raise DamagedFile if a document is at another document's path, or refers to runs outside the folder."""
     parts = PurePosixPath(place).parts
     if isinstance(document, Record):
         check_record(document, path, parts[2])

@@ -109,10 +109,10 @@ def _differing(archive: CheckedArchive, staged: SweepFolder, report: list[str]) 
 def _print(folder: SweepFolder, archive: CheckedArchive, differing: list[str]) -> None:
     say(f"{folder.root}: {count_of(len(folder.latest_records()), 'record')}")
     if not differing:
-        say("findings and report, recreated from the records, are identical to the archive's, byte for byte")
+        say("findings and report, regenerated from the records, are identical to the archive's, byte for byte")
     else:
         named = ", ".join(differing[:_MAX_NAMED]) + (", ..." if len(differing) > _MAX_NAMED else "")
-        say(f"warning: recreated from records, {count_of(len(differing), 'file')} differ from the archive's: {named}")
+        say(f"warning: regenerated from records, {count_of(len(differing), 'file')} differ from the archive's: {named}")
         say(f"warning: {_difference_reason(archive)}")
     say(f"report: {folder.page}")
 
@@ -121,8 +121,8 @@ def _difference_reason(archive: CheckedArchive) -> str:
     here, there = _versions(), archive.contents.versions
     apart = [f"{name} {there.get(name)} there, {here.get(name)} here" for name in here if here[name] != there.get(name)]
     if apart:
-        return f"this may be why: {'; '.join(apart)}"
-    return "the same versions made them, so somebody changed them; the ones here follow from the records"
+        return f"a possible reason: {'; '.join(apart)}"
+    return "the versions are the same, so the archived files were edited; the files here are derived from the records"
 
 
 def _versions() -> dict[str, str]:
@@ -140,13 +140,13 @@ def export(
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(help="the archive that `export` wrote, or with --from a published file")],
-    name: Annotated[str | None, typer.Option("--name", help="its name here (default: as exported)")] = None,
+    file: Annotated[Path, typer.Argument(help="an archive written by `export` or, with --from, a published file")],
+    name: Annotated[str | None, typer.Option("--name", help="name after the import (default: as exported)")] = None,
     source: Annotated[
         str | None, typer.Option("--from", help="who published it: timm, lambda, mlperf, milabench")
     ] = None,
     device: Annotated[
-        str | None, typer.Option("--device", help="with --from: the device, where the file has none")
+        str | None, typer.Option("--device", help="with --from: the device, if the file does not name one")
     ] = None,
 ) -> None:
     """`accelsweep import FILE`."""
@@ -155,5 +155,5 @@ def import_(
             import_rows(Path.cwd(), file, source, device, name)
         return
     if device is not None:
-        raise InputError("--device is for published results: say with --from who published them")
+        raise InputError("--device applies to published results only: specify who published them with --from")
     import_archive(Path.cwd(), file, name)

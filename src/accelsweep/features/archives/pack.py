@@ -1,7 +1,7 @@
 """Packs a sweep reproducibly into an archive: plan, records, findings and report, with limits and checksums.
 
-Logs, earlier attempts and plan revisions, and machine-local files are left out. Addresses in a block's config are
-masked if they may contain secrets. A block's lock is replaced with the reason why its runs have no record, because the
+Logs, earlier attempts and plan revisions, and machine-local files are left out. URLs in a block's config are masked if
+they may contain secrets. A block's lock is replaced with the reason why its runs have no record, because the
 process that held it cannot be queried on another machine.
 """
 
@@ -120,7 +120,7 @@ def is_place(place: str) -> bool:
 
 
 def document_at(place: str) -> type[Document] | None:
-    """Return the document at this path, None for other files."""
+    """Return the type of the document at this path, or None for other files."""
     return next(kind for pattern, kind in _PLACES.items() if re.fullmatch(pattern, place, re.ASCII))
 
 
@@ -191,7 +191,7 @@ def _block_sources(folder: SweepFolder) -> Iterator[tuple[str, Path | bytes]]:
 
 
 def _masked(path: Path) -> Path | bytes:
-    """Return a block's file, or its contents with masked addresses if its configs contain secrets."""
+    """Return a block's file, or its contents with masked URLs if its configs contain secrets."""
     block = Block.read(path)
     whole = block.model_dump(mode="json")
     kept = without_secrets(whole)
@@ -211,8 +211,8 @@ def _refuse_larger(folder: SweepFolder, listed: Mapping[str, ArchivedFile]) -> N
     size = sum(file.size for file in listed.values())
     if len(listed) > MAX_FILES or size > MAX_ARCHIVE_BYTES:
         raise InputError(
-            f"sweep {folder.name!r} has {len(listed)} files with {gib(size, 1)}; an archive takes "
-            f"{MAX_FILES} with {gib(MAX_ARCHIVE_BYTES)}: copy the folder {folder.root} instead"
+            f"sweep {folder.name!r} has {len(listed)} files totalling {gib(size, 1)}; an archive is limited "
+            f"to {MAX_FILES} files and {gib(MAX_ARCHIVE_BYTES)}: copy the folder {folder.root} instead"
         )
 
 
@@ -280,7 +280,7 @@ def excess(content: bytes) -> str | None:
         phases = {phase for chunk in found.read(["phase"]).column("phase").chunks for phase in _values(chunk)}
     except (pa.ArrowException, OSError):
         return None
-    return None if phases <= _PHASES else "it names phases that no run has"
+    return None if phases <= _PHASES else "it contains phases that no run has"
 
 
 def _values(chunk: pa.Array) -> list[object]:

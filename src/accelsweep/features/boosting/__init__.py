@@ -19,7 +19,7 @@ FEATURE = Feature(
                     *(key for key in BATCH_SEARCH_KEYS if key != "measure.rank_memory_bytes"),
                 ),
             ),
-            without_loop="lets a library train",
+            without_loop="delegates training to a library",
             check="accelsweep.features.boosting.libraries:check",
             unsupported="accelsweep.features.boosting.libraries:cannot_boost",
             version_of="accelsweep.features.boosting.libraries:version_of",

@@ -36,7 +36,7 @@ METHODS = ("fit", "predict", "count")
 
 @runtime_checkable
 class Booster(Protocol):
-    """A trainer of trees, instantiated with the keys of `model`.
+    """Trains boosted trees; instantiated with the keys of `model`.
 
     `device` (`cpu`, `cuda:0`), `threads`, `seed` and `classes` are added if the class accepts these parameters. A class
     without a `device` parameter runs on the CPU.
@@ -76,7 +76,7 @@ def build_booster(config: SettingConfig, **given: Any) -> Booster:
     settings = dict(config.model)
     named, target = target_parameters(settings), config.model_target
     if given["device"] != "cpu" and "device" not in named:
-        raise Unsupported(f"{target} has no argument `device`, so it computes on the CPU: set accelerator=cpu")
+        raise Unsupported(f"{target} has no argument `device`, so it runs on the CPU: set accelerator=cpu")
     booster = build_target({**{name: given[name] for name in given if name in named}, **settings}, "model")
     if not isinstance(booster, Booster):
         lacks = [name for name in METHODS if getattr_static(booster, name, None) is None]
@@ -206,7 +206,7 @@ def device_of(booster: Any) -> str:
 def _refuse_device(device: str, version: str, build: Mapping[str, Any]) -> None:
     kind = device.partition(":")[0]
     if kind not in ("cpu", "cuda"):
-        raise Unsupported(f"accelerator={kind}: XGBoost has cpu and cuda")
+        raise Unsupported(f"accelerator={kind}: XGBoost supports only cpu and cuda")
     if kind == "cuda" and not build.get("USE_CUDA"):
         raise Unsupported(
             f"accelerator=cuda: XGBoost {version} was built without CUDA: pip uninstall xgboost-cpu, then pip install "
@@ -273,7 +273,7 @@ class LightGBM:
         return scores
 
     def count(self) -> int:
-        """Return the model's number of rounds; training stops early once no split yields a gain."""
+        """Return the model's number of rounds; training stops early once no split improves the loss."""
         return int(self._booster.current_iteration())
 
     def _bins(self, features: Features, labels: Labels) -> Any:

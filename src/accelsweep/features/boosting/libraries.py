@@ -46,7 +46,7 @@ def cuda_remedy(module: str) -> str | None:
     """Return how to get a CUDA build of `module`, if the installed build certainly lacks CUDA."""
     if module != "xgboost" or not _is_installed("xgboost-cpu") or _is_installed("xgboost"):
         return None
-    return "XGBoost's wheel xgboost-cpu has no CUDA: pip uninstall xgboost-cpu, then pip install xgboost"
+    return "the wheel xgboost-cpu lacks CUDA support: pip uninstall xgboost-cpu, then pip install xgboost"
 
 
 def _is_installed(distribution: str) -> bool:
@@ -60,12 +60,12 @@ def _is_installed(distribution: str) -> bool:
 def cannot_boost(config: SettingConfig, site: Site) -> str | None:
     """Return why a setting cannot be run, or None. Looks for the library only if this machine runs the measurements."""
     if config.precision != "32-true":
-        return f"precision={config.precision}: in task=boosting the library chooses number formats; leave it out"
+        return f"precision={config.precision}: task=boosting leaves number formats to the library; do not set it"
     library = LIBRARIES.get(config.model_target)
     if library is None:
         return None
     if config.accelerator not in library.accelerators:
-        return f"accelerator={config.accelerator}: {library.name} has {' and '.join(library.accelerators)} here"
+        return f"accelerator={config.accelerator}: {library.name} supports only {' and '.join(library.accelerators)}"
     if config.world_size > 1 and not library.shares:
         return f"{library.name} trains in one process here, not in {config.world_size}: use threads"
     if not site.probe:
@@ -84,16 +84,16 @@ def check(config: SettingConfig, file_of: FileOf) -> None:
     target, metric = config.model_target, config.measure.quality_metric
     if config.task != "boosting":
         if target.startswith(_TREES):
-            raise InputError(f"{target} grows trees, which has no training step: set task=boosting with it")
+            raise InputError(f"{target} trains trees, which has no training steps: set task=boosting too")
         return
     if target.startswith("accelsweep.") and not target.startswith(_TREES):
         raise InputError(
-            f"task=boosting grows trees, and {target} is a network or a kernel: use model=xgboost, model=lightgbm or "
+            f"task=boosting trains trees, but {target} is a network or a kernel: use model=xgboost, model=lightgbm or "
             "model=hist_gradient_boosting"
         )
     if metric != "AUC" or config.measure.better != "max":
         raise InputError(
-            f"task=boosting measures the area under the curve of held-out rows, and measure.quality_metric={metric}"
+            f"task=boosting measures the area under the curve of held-out rows, but measure.quality_metric={metric}"
             f" is a different metric: use measure=boosting; look in {file_of('measure.quality_metric')}"
         )
 

@@ -6,12 +6,12 @@ from accelsweep.metrics import MetricInfo
 
 METRICS = {
     "row_rounds_per_second": MetricInfo(
-        "row rounds/s", "Rows times rounds of the window's fits, per second; `boosting` only, where each is a sample."
+        "row rounds/s", "Rows times boosting rounds per second; `boosting` only, which counts them as samples."
     ),
-    "boosting_rounds": MetricInfo("rounds", "Rounds of one fit, as the trained model counts them."),
+    "boosting_rounds": MetricInfo("rounds", "Boosting rounds per fit, as reported by the trained model."),
     "prepare_seconds": MetricInfo(
         "s",
-        "Time in which rows are brought into the library's form, before the window; absent where fits do it.",
+        "Time to convert the rows to the library's format before the window; absent if each fit converts them.",
         "Preparing the rows",
     ),
 }

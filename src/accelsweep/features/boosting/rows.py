@@ -37,8 +37,8 @@ class MadeRows(FiniteData):
         )
         if features < RELEVANT_COLUMNS or rows < 2 or held_out < 0:
             raise InputError(
-                f"data.rows={rows}, data.features={features}, data.held_out={held_out}: there must be 2 rows, "
-                f"{RELEVANT_COLUMNS} features and 0 held-out rows at least"
+                f"data.rows={rows}, data.features={features}, data.held_out={held_out}: at least 2 rows, "
+                f"{RELEVANT_COLUMNS} features and 0 held-out rows are required"
             )
         self._rows, self._features, self._held_out = rows, features, held_out
 
@@ -119,7 +119,7 @@ def sets_of(data: pl.LightningDataModule, room: FreeMemory) -> RowSets:
     labels = [rows.labels for rows in (training, held_out) if rows is not None and len(rows.labels)]
     classes = max((int(part.max()) + 1 for part in labels), default=0)
     if classes < 2 or min(int(part.min()) for part in labels) < 0:
-        raise InputError("task=boosting needs two classes or more, numbered 0, 1, ...; choose another column of labels")
+        raise InputError("task=boosting needs at least two classes, numbered 0, 1, ...; choose another label column")
     return RowSets(training, held_out if held_out is not None and len(held_out.labels) else None, classes)
 
 
@@ -138,10 +138,10 @@ def _read_loader(loader: Iterable[Any]) -> LabelledRows:
     try:
         len(loader)  # type: ignore[arg-type]
     except TypeError:
-        raise InputError("task=boosting needs all rows at once, and the data is a stream without an end") from None
+        raise InputError("task=boosting needs all rows at once, but the data set is an endless stream") from None
     batches = [batch[:2] for batch in loader if isinstance(batch, list | tuple) and len(batch) > 1]
     if not batches:
-        raise InputError("task=boosting needs batches that begin with features and classes; the data gives none")
+        raise InputError("task=boosting needs batches that start with features and classes; the data set yields none")
     features, labels = zip(*batches, strict=True)
     return _labelled(torch.cat(features), torch.cat(labels))
 
@@ -149,7 +149,7 @@ def _read_loader(loader: Iterable[Any]) -> LabelledRows:
 def _labelled(features: Tensor, labels: Tensor) -> LabelledRows:
     if labels.is_floating_point() or labels.dim() != 1:
         raise InputError(
-            f"task=boosting learns one class a row, an integer; the data gives {labels.dtype} of shape "
+            f"task=boosting needs one integer class per row; the data set yields {labels.dtype} of shape "
             f"{tuple(labels.shape)}"
         )
     columns = features.flatten(1) if features.dim() > 1 else features[:, None]

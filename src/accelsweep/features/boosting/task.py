@@ -1,6 +1,6 @@
 """`task: boosting`: a boosted-tree library fits the same rows repeatedly. A step is a complete fit from scratch.
 
-A fit counts rows times rounds as samples, because a round passes over all rows once, like an epoch. Ranks get equal
+The samples of a fit are rows times rounds, because a round passes over all rows once, like an epoch. Ranks get equal
 shares of the rows. Rows are read before the window, and also prepared if the library supports it.
 """
 
@@ -29,7 +29,7 @@ from accelsweep.worker.rank_setup import RankPlace, init_process_group, seed_all
 from accelsweep.worker.run_spec import RunSpec
 from accelsweep.workloads.instantiate import build_data
 
-IN_FIT = "each fit does it, within its time (model.prepare)"
+IN_FIT = "each fit converts the rows as part of its own time (model.prepare)"
 
 
 class Fitting:
@@ -45,7 +45,7 @@ class Fitting:
         """Select the device. Raises Unsupported if this machine lacks it."""
         self._spec, self._place, self._clock = spec, place, clock
         if spec.config.precision != self.precision:
-            raise Unsupported(f"task=boosting has no precision={spec.config.precision}, only {self.precision}")
+            raise Unsupported(f"task=boosting does not support precision={spec.config.precision}; use {self.precision}")
         refuse_trainer_arguments(spec, "task=boosting")
         self.device = rank_device(spec.config.accelerator, place)
         init_process_group(place, spec, self.device.type)
@@ -93,7 +93,7 @@ class Boosting:
     tolerated_failures = ANY_FAILURE
 
     def __init__(self, spec: RunSpec, place: RankPlace, clock: Clock = monotonic) -> None:
-        """`spec` specifies the library and the rows, `place` is this rank among the others."""
+        """`spec` specifies the library and the rows, `place` is this rank's position among all ranks."""
         self._spec, self._place, self._clock = spec, place, clock
         self._driver: Fitting | None = None
 
@@ -142,10 +142,10 @@ def area_under_curve(booster: Booster, held_out: LabelledRows | None) -> Metric:
     from sklearn.metrics import roc_auc_score
 
     if held_out is None:
-        return Metric(value=None, unit="AUC", reason="the data holds out no rows")
+        return Metric(value=None, unit="AUC", reason="the data set has no held-out rows")
     scope = f"{len(held_out.labels)} held-out rows, last fit"
     if len(set(held_out.labels.tolist())) < 2:
-        return Metric(value=None, unit="AUC", reason="all held-out rows are of one class", scope=scope)
+        return Metric(value=None, unit="AUC", reason="all held-out rows belong to the same class", scope=scope)
     scores = booster.predict(held_out.features)
     try:
         area = roc_auc_score(held_out.labels, scores, multi_class="ovr")
@@ -173,6 +173,6 @@ def _memory(measured: Measurement, device: torch.device) -> dict[str, Metric]:
     """Return empty torch-allocator metrics on a GPU, because the library uses its own allocator."""
     if device.type == "cpu":
         return {}
-    reason = "the library does not take its memory from torch; see device_memory_used_bytes"
+    reason = "the library does not allocate its memory through torch; see device_memory_used_bytes"
     names = ("peak_memory_allocated_bytes", "peak_memory_reserved_bytes")
     return {name: Metric(value=None, unit="B", reason=reason, scope=measured.metrics[name].scope) for name in names}

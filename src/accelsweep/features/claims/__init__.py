@@ -25,8 +25,8 @@ FEATURE = Feature(
             "Published values next to ours",
             "Each line is a figure of a claim. The dot is the value measured here, with its interval. A hollow diamond "
             "is a published value, relative to ours and without an interval. It comes from another machine, other "
-            "software and often other data, so the distance gives no verdict. The table of published figures has the "
-            "names. The axis is logarithmic.",
+            "software and often other data, so its distance from ours is not a verdict. The table of published figures "
+            "lists the names. The axis is logarithmic.",
             "accelsweep.features.claims.report:published_figure",
         ),
     ),

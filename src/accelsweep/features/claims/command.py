@@ -50,7 +50,7 @@ def completed_names(incomplete: str) -> list[str]:
 
 Claims = Annotated[
     list[str] | None,
-    typer.Argument(help="of conf/experiment/claims (default: all)", autocompletion=completed_names),
+    typer.Argument(help="claims in conf/experiment/claims (default: all)", autocompletion=completed_names),
 ]
 
 
@@ -178,7 +178,7 @@ def _why_not(minutes: float, *, asked: bool, interrupted: bool, spent: bool) -> 
         return "it was not selected"
     if interrupted:
         return "the command was interrupted"
-    return f"the {minutes:g} minutes were spent" if spent else "some of its runs have no result"
+    return f"the {minutes:g} minutes were used up" if spent else "some of its runs have no result"
 
 
 def _report(home: Path, sweeps: Sequence[Findings], why_not: Mapping[str, str]) -> None:
@@ -202,7 +202,7 @@ def _report(home: Path, sweeps: Sequence[Findings], why_not: Mapping[str, str]) 
 def claims(
     request: Request,
     names: Claims = None,
-    minutes: Annotated[float, typer.Option(min=0, help="start no run after this time")] = 30.0,
+    minutes: Annotated[float, typer.Option(min=0, help="do not start any run after this many minutes")] = 30.0,
 ) -> None:
     """`accelsweep claims`."""
     asked = ClaimsRequest(names=tuple(names or ()))

@@ -1,8 +1,8 @@
 """Composite figures of claims (over workloads, between sweeps, projected onto boards), and the report section.
 
-A figure over an axis or over sweeps is the geometric mean over its workloads, with Student's t over workloads. A
-projected figure uses the projection's interval. Projections of several workloads share one device, so the device's
-error does not average out.
+A figure over an axis or over sweeps is the geometric mean over its workloads, with a Student's t-interval over
+them. A projected figure uses the projection's interval. Projections of several workloads share one device, so the
+device's error does not average out.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def with_costs(group: SettingRuns, prices: Prices) -> SettingRuns:
             costs = {
                 "usd_per_hour": rent,
                 "usd_per_million_samples": sample * PRICED_SAMPLES if sample else "samples_per_second was not measured",
-                "usd_per_epoch": sample * epoch if sample and epoch else "the size of the training data is not known",
+                "usd_per_epoch": sample * epoch if sample and epoch else "the size of the training data is unknown",
                 "usd_per_result": rent / results if results else "the run did not train to a target, or missed it",
             }
         readings = {
@@ -182,7 +182,7 @@ class CompositeJudge:
         sides: list[Side] = []
         for name, wanted in zip(figure.between, figure.sides, strict=True):
             if name not in self.others:
-                reason = f"there is no sweep {name} here; run the same experiment with --name {name} where it belongs"
+                reason = f"there is no sweep {name} here; run the same experiment with --name {name} on its machine"
                 return make_finding(one, ClaimVerdict.not_testable, reason)
             side = select_settings(wanted, self.others[name])
             if problem := selection_error(side) or missing_value(figure, side):

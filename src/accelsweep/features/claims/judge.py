@@ -1,4 +1,4 @@
-"""Tests claims: selects the settings of each figure, computes its value and interval, and gives the verdict.
+"""Tests claims: selects the settings of each figure, computes its value and interval, and determines the verdict.
 
 No figure is ever dropped. If its settings were not planned, cannot run here, were not measured or must not be compared,
 it is reported as `not testable here`, with the reason. An analogue's figures are judged the same way, in separate rows.
@@ -110,7 +110,7 @@ def selection_error(side: Side) -> VerdictReason | None:
         may = f"{count_of(settings, 'setting')} may: {outcome_summary(side.settings[0])}"
         return ClaimVerdict.not_testable, f"no setting of this sweep is known to have {wanted}; {may}"
     if settings > 1:
-        return ClaimVerdict.not_testable, f"{settings} settings of this sweep have {wanted}; the claim must name one"
+        return ClaimVerdict.not_testable, f"{settings} settings of this sweep have {wanted}; the claim must select one"
     return None
 
 
@@ -271,7 +271,7 @@ def _ratio(one: StatedFigure, sides: Sequence[Side], family: Family, across: Col
     settings, logs = [setting for setting, _ in known], [logs for _, logs in known]
     shared = set.intersection(*map(set, logs))
     if len(known) > 2 and not shared:
-        return make_finding(one, ClaimVerdict.not_testable, "no block holds all four settings of the two ratios")
+        return make_finding(one, ClaimVerdict.not_testable, "no block contains all four settings of the two ratios")
     interval = _ratio_of_ratios(logs, shared, family) if len(known) > 2 else log_ratio(logs[0], logs[1], family)
     if one.figure.metric in SIZE_METRICS and len(known) == 2:
         interval = with_search_brackets(settings[0], settings[1], interval)

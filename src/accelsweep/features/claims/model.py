@@ -45,7 +45,7 @@ def factors(expression: str) -> tuple[Factor, ...]:
             continue
         match = _FACTOR.fullmatch(part)
         if match is None or (match[2] and not float(match[2])):
-            raise ValueError(f"{expression!r} is not understood; write metrics and numbers joined by * and /")
+            raise ValueError(f"{expression!r} is not a valid expression; use metrics and numbers joined by * and /")
         result.append(Factor(match[1] or float(match[2]), exponent))
     return tuple(result)
 
@@ -96,7 +96,7 @@ def agreeing_bounds(claimed: float | str, tolerance: float | None = None) -> Bou
     match = _RANGE.fullmatch(claimed.strip()) if isinstance(claimed, str) else None
     low, high = (float(match[1]), float(match[2])) if match else (float(claimed), float(claimed))
     if not 0 < low <= high or not math.isfinite(high):
-        raise ValueError("must be more than 0, finite, and a range must begin with its lower end")
+        raise ValueError("must be positive and finite, and a range must start with its lower end")
     slack = 1.0 + (tolerance or VALUE_TOLERANCE)
     return Bounds(low / slack, high * slack)
 
@@ -129,7 +129,7 @@ def _claimed(value: float | str | None) -> float | str | None:
             agreeing_bounds(value)
     except ValueError as error:
         hint = "write a number, `5.3 to 6.7`, `at least 3`, `more than 1`, `at most 2` or `less than 1`"
-        raise ValueError(f"is no claim: {error}; {hint}") from None
+        raise ValueError(f"is not a valid claim: {error}; {hint}") from None
     return value
 
 
@@ -143,7 +143,7 @@ class ClaimFigure(Frozen):
 
     Settings are selected by values of their axes or configs. `metric` is an expression (`factors`) or the share of runs
     with an outcome (`outcome.diverged`). `claimed` is parsed by `agreeing_bounds`; if None, the value is only measured.
-    `over` divides this ratio by another one. A figure of a single setting states its `unit`. `published` contains
+    `over` divides this ratio by another one. A figure of a single setting has a `unit`. `published` contains
     values published by others, keyed by label, or queries for imported rows, to be shown next to ours; a plan contains
     only values.
 
@@ -210,9 +210,9 @@ class ClaimFigure(Frozen):
         if self.metric.removeprefix(OUTCOME) not in outcomes:
             raise ValueError(f"{self.metric!r} is not an outcome; there are: {', '.join(outcomes)}")
         if self.against is not None:
-            raise ValueError("the share of an outcome is that of one setting and may be 0: it takes no `against`")
+            raise ValueError("the share of an outcome belongs to one setting and may be 0: leave out `against`")
         if self.is_composite:
-            raise ValueError("the share of an outcome is that of one setting: no `mean_over`, `sweeps` or `projected`")
+            raise ValueError("the share of an outcome belongs to one setting: no `mean_over`, `sweeps` or `projected`")
         return self
 
     @model_validator(mode="after")
@@ -221,16 +221,16 @@ class ClaimFigure(Frozen):
             raise ValueError("a figure is over the values of an axis or over sweeps: leave out `mean_over` or `sweeps`")
         if self.between is not None:
             if self.against is None:
-                raise ValueError("a figure `between` two sweeps is a ratio: it takes `against`")
+                raise ValueError("a figure `between` two sweeps is a ratio: it needs `against`")
             if self.over is not None or self.mean_over is not None or self.sweeps or self.projected is not None:
-                raise ValueError("a figure `between` two sweeps takes no `over`, `mean_over`, `sweeps` or `projected`")
+                raise ValueError("a figure `between` two sweeps excludes `over`, `mean_over`, `sweeps` and `projected`")
         if self.over is not None:
             if self.against is None or self.over.against is None:
                 raise ValueError("`over` divides a ratio by a ratio: both need `against`")
             if self.over.over is not None or self.over.claimed is not None:
-                raise ValueError("the figure below `over` takes no `claimed` and no `over` of its own")
+                raise ValueError("the figure in `over` cannot have `claimed` or another `over`")
         if (self.against is None) == (self.unit is None):
-            raise ValueError("a ratio has `against` and no `unit`; the value of a single setting has a `unit`")
+            raise ValueError("a ratio needs `against` and no `unit`; the value of a single setting needs a `unit`")
         return self
 
     def verdict_on(self, low: float | None, high: float | None) -> ClaimVerdict:
@@ -280,7 +280,7 @@ class ClaimsOptions(BaseModel):
         ids = [claim.id for claim in claims]
         duplicate = next((name for name in ids if ids.count(name) > 1), None)
         if duplicate is not None:
-            raise ValueError(f"two claims have the id {duplicate!r}; each needs its own")
+            raise ValueError(f"two claims have the id {duplicate!r}; each claim needs a unique id")
         return claims
 
 

@@ -67,7 +67,7 @@ def claims_table(claims: Sequence[ClaimFinding], confidence: float) -> ReportTab
         columns=tuple(Column(title, title == "Measured here") for title in titles),
         rows=tuple(_row(claim) for claim in claims),
         data=[_data(claim) for claim in claims],
-        empty="The experiment states no claim.",
+        empty="The experiment contains no claims.",
     )
 
 
@@ -105,7 +105,7 @@ def reasons_table(claims: Sequence[ClaimFinding]) -> ReportTable:
             for claim in rows.values()
         ),
         data=[{"id": claim.id, "source": claim.source, "differs": "; ".join(claim.differs)} for claim in rows.values()],
-        empty="The experiment states no claim.",
+        empty="The experiment contains no claims.",
     )
 
 
@@ -290,7 +290,7 @@ _SUMMARY_TEXT = {ClaimVerdict.measured: "without a claimed figure"}
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The content of the page that covers many sweeps; `why_not` maps sweep names to why each is incomplete."""
+    """The content of the page that covers many sweeps; `why_not` maps incomplete sweeps to the reasons."""
 
     sweeps: tuple[Findings, ...]
     why_not: Mapping[str, str]
@@ -329,7 +329,7 @@ class Verdicts:
 
     @property
     def machines(self) -> str:
-        """The hardware kinds with measurements."""
+        """The kinds of hardware with measurements."""
         names = dict.fromkeys(hardware.name for one in self.sweeps for hardware in one.hardware)
         return " and ".join(names) or "nothing was measured"
 

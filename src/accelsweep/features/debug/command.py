@@ -78,7 +78,7 @@ def debug(
     setting: Annotated[
         str,
         typer.Argument(
-            help="the setting's ID or its beginning, its label, or its values", autocompletion=complete_setting
+            help="the setting's ID or a prefix of it, its label, or its values", autocompletion=complete_setting
         ),
     ],
 ) -> None:

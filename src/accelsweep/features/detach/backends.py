@@ -35,7 +35,7 @@ BackendName = Literal["slurm", "systemd", "tmux"]
 
 
 class DriverState(NamedTuple):
-    """Where a detached driver runs, in words; whether it is still `pending`, and for what `reason`."""
+    """A `description` of where a detached driver runs, and whether and for what `reason` it is still `pending`."""
 
     description: str
     pending: bool = False
@@ -169,8 +169,8 @@ class SlurmBackend:
         remedy = "set site.slurm.driver.partition to a partition with other nodes"
         if len(self._avoid) > compared:
             raise InputError(
-                f"the sweep's jobs take whole nodes, and the driver's job would hold {self._avoid[-1]}, which they "
-                f"need ({offered.message}): {remedy}, or leave --detach out"
+                f"the sweep's jobs take whole nodes, and the driver's job would occupy {self._avoid[-1]}, which they "
+                f"need ({offered.message}): {remedy}, or leave out --detach"
             )
         if compared:
             raise InputError(
@@ -227,7 +227,7 @@ class SlurmBackend:
         is_full = any(queue_limit(offered.message) for offered in map(offer, self._blocks[:1]))
         if is_full and not set(slurm.of_user()) - {job}:
             return (
-                "Slurm's limits let you submit the driver's job and no other job: leave --detach out, or use an "
+                "Slurm's limits allow only the driver's job and no other job: leave out --detach, or use an "
                 f"account or a QOS with a higher limit (site.slurm.account={self._slurm.account}, "
                 f"site.slurm.qos={self._slurm.qos})"
             )
@@ -433,7 +433,7 @@ def select_backend(site: Site, avoid: Sequence[str] = (), blocks: Iterable[Resou
         if backend.is_available():
             return backend
     raise InputError(
-        "--detach needs systemd --user or tmux, and this machine has neither: install tmux, or leave --detach out"
+        "--detach needs systemd --user or tmux, but this machine has neither: install tmux, or leave out --detach"
     )
 
 
@@ -535,6 +535,6 @@ class DetachedDriver:
             return active_submission(self._folder)
         except AccelsweepError as error:
             raise AccelsweepError(
-                f"whether job {submission.name}, the driver of sweep {self._folder.name!r}, is still active is not "
-                f"known: {error}. Try again when Slurm answers"
+                f"it is unknown whether job {submission.name}, the driver of sweep {self._folder.name!r}, is still "
+                f"active: {error}. Try again when Slurm answers"
             ) from None

@@ -59,7 +59,7 @@ def detach(home: Path, request: Request, foreground_options: Sequence[str]) -> i
     if not request.features.get("detach"):
         return None
     if foreground_options:
-        raise InputError(f"{foreground_options[0]} prints its answer in this terminal: leave --detach out")
+        raise InputError(f"{foreground_options[0]} prints its output in this terminal: leave out --detach")
     from accelsweep.planning.plan import write_plan
 
     prepared = PreparedCommand.of(home, request)
@@ -71,7 +71,7 @@ def detach(home: Path, request: Request, foreground_options: Sequence[str]) -> i
     with lock_sweep(folder, cancel_old=request.cancel_old) as lock:
         if active := active_submission(folder):
             raise AccelsweepError(
-                f"sweep {folder.name!r} has a driver already: {active[1].description}; accelsweep attach {folder.name}"
+                f"sweep {folder.name!r} already has a driver: {active[1].description}; accelsweep attach {folder.name}"
             )
         if request.cancel_old and (scheduler := scheduler_of(site)):
             wait_for_earlier_jobs(JobQueue(folder, scheduler, say), cancel=True, on_poll=lock.heartbeat)

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
 
 MAX_STARTS = 100
-"""The maximum length of a chain of drivers, regardless of progress."""
+"""The maximum number of drivers in a chain, regardless of progress."""
 
 _LOCK_TIMEOUT_SECONDS = 150.0
 
@@ -201,8 +201,8 @@ def _run_stored(folder: SweepFolder, spec: DriverSpec) -> int:
 def _submit_successor(folder: SweepFolder, spec: DriverSpec, *, progressed: bool) -> int:
     """Submit the next driver's job, which starts when this one has ended.
 
-    Raises AccelsweepError if the chain ends here or Slurm does not answer in time. A notification is sent in both
-    cases.
+    Raises AccelsweepError if the chain ends here or Slurm does not answer in time. A notification is sent in either
+    case.
     """
     folders = spec.folders(folder.home)
     plans = [Manifest.read(sweep_folder.manifest) for sweep_folder in folders if sweep_folder.manifest.is_file()]
@@ -245,9 +245,9 @@ def _retry(query: Callable[[], _Answer], deadline: float) -> _Answer:
 def why_chain_ends(starts: int, *, progressed: bool, startable_jobs: int) -> str | None:
     """Return why a driver that reaches its time limit gets no successor; None if it does."""
     if starts >= MAX_STARTS:
-        return f"it was number {starts}: no successor is submitted"
+        return f"it was number {starts}, the last one allowed: no successor is submitted"
     if not progressed and not startable_jobs:
-        return "no run ended during its time, and no job is left that can start: no successor is submitted"
+        return "no run ended while it was active, and none of the remaining jobs can start: no successor is submitted"
     return None
 
 

@@ -81,7 +81,7 @@ class Distillation(Classifier):
         """`teacher_device` is a torch device such as `cpu` or `cuda:1`; None uses the student's.
 
         `temperature` softens both outputs; `teacher_weight` is the teacher's share of the loss. The teacher computes in
-        32 bits, whatever the student's precision.
+        32 bits, regardless of the student's precision.
         """
         for name, network in (("teacher", teacher), ("student", student)):
             if not isinstance(network, nn.Module):
@@ -103,11 +103,11 @@ class Distillation(Classifier):
     def submit_to_teacher(self, batch: Batch) -> None:
         """Queue an upcoming training batch. Raises Unsupported for images that still need preprocessing."""
         if not isinstance(batch, tuple | list) or len(batch) < 2:
-            raise InputError(f"distillation trains on batches (inputs, targets), but the data gives {type(batch)}")
+            raise InputError(f"distillation trains on batches (inputs, targets), but the data set yields {type(batch)}")
         inputs = batch[0]
         if inputs.dtype is torch.uint8:
             raise Unsupported(
-                "data.preprocess=device: the teacher gets the batch before it is copied, and needs preprocessed images:"
+                "data.preprocess=device: the teacher gets batches before they are copied but needs preprocessed images:"
                 " set data.preprocess=cpu or null"
             )
         self._teacher.submit(inputs, self._teacher_device or self.device)

@@ -31,7 +31,7 @@ MAX_DISTURBED_SHARE = 0.5
 """The maximum share of disturbed runs for a node to be judged, as for settings."""
 
 HOTTER_BY = 5.0
-"""Kelvins above the others from which a node counts as hotter; exceeds the differences within a rack."""
+"""Kelvins above the others at which a node is considered hotter; exceeds the differences within a rack."""
 
 MAX_THROTTLED_SHARE = 0.5
 """The share of throttled blocks above which the node itself is at fault."""
@@ -218,17 +218,17 @@ def _verdict(
     """Return the verdict on a node's rate with its reason; `bound` is the lowest healthy log ratio."""
     least = math.exp(bound)
     if ratio is None or p_value is None:
-        return NodeVerdict.not_measured, "no run of it has a rate" if not data.log_rates else "no other node has a rate"
+        return NodeVerdict.not_measured, "no run on it has a rate" if not data.log_rates else "no other node has a rate"
     if (disturbance := data.disturbance) is not None:
         return NodeVerdict.disturbed, disturbance
     if ratio.low is None or ratio.high is None:
         return NodeVerdict.undecided, f"no interval: {ratio.reason}"
     interval = f"the interval [{ratio.low:.4g}, {ratio.high:.4g}]"
     if p_value <= level:
-        return NodeVerdict.slower, f"slower than {least:.4g} of the others (p = {p_value:.2g} by Holm's correction)"
+        return NodeVerdict.slower, f"slower than {least:.4g} times the others' rate (p = {p_value:.2g}, Holm-corrected)"
     if ratio.low >= least:
-        return NodeVerdict.sound, f"{interval} lies above {least:.4g}"
-    return NodeVerdict.undecided, f"{interval} reaches below {least:.4g}"
+        return NodeVerdict.sound, f"{interval} is above {least:.4g}"
+    return NodeVerdict.undecided, f"{interval} extends below {least:.4g}"
 
 
 def _spread(nodes: Mapping[str, NodeData], manifest: Manifest, confidence: float) -> tuple[NodeSpread, ...]:

@@ -89,7 +89,7 @@ def select_nodes(home: Path, request: Request, fleet: Fleet) -> Request:
     if fleet.nodes:
         return request
     if fleet.each < MIN_ROUNDS:
-        raise InputError(f"--each {fleet.each}: noise cannot be estimated from one round; give at least {MIN_ROUNDS}")
+        raise InputError(f"--each {fleet.each}: noise cannot be estimated from one round; use at least {MIN_ROUNDS}")
     repeats = [word for word in request.overrides if word.lstrip("+").partition("=")[0] == "repeats"]
     if repeats:
         raise InputError(
@@ -100,12 +100,12 @@ def select_nodes(home: Path, request: Request, fleet: Fleet) -> Request:
     site = manifest.site
     if site.scheduler == "local":
         raise InputError(
-            f"a fleet is several machines, and site={site.name} is this one: choose the site of a cluster "
+            f"a fleet is several machines, but site={site.name} is this one: choose the site of a cluster "
             "(site=NAME; `accelsweep site NAME --from-slurm` drafts its file)"
         )
     if site.scheduler != "slurm":
         raise InputError(
-            f"a fleet requests nodes by name, which is supported for Slurm only, and site={site.name} has "
+            f"a fleet requests nodes by name, which is supported for Slurm only, but site={site.name} has "
             f"scheduler={site.scheduler}: choose a site with scheduler=slurm"
         )
     refuse_without(SlurmScheduler(site), f"the site '{site.name}'")
@@ -164,8 +164,8 @@ def preview_fleet(home: Path, request: Request, *, as_json: bool = False) -> Non
 def fleet(
     request: Request,
     overrides: Overrides = None,
-    nodes: Annotated[str, typer.Option(help="`all` of the partition, or a list such as gpu[1-3],gpu7")] = "all",
-    each: Annotated[int, typer.Option(min=1, help="blocks of each node, one in a round")] = 3,
+    nodes: Annotated[str, typer.Option(help="`all` nodes of the partition, or a list such as gpu[1-3],gpu7")] = "all",
+    each: Annotated[int, typer.Option(min=1, help="number of blocks per node, one per round")] = 3,
     tolerance: Annotated[
         float,
         typer.Option(min=0.001, max=1, help="a node is sick if it is slower than the others by more than this share"),

@@ -52,7 +52,7 @@ class FleetNode(Frozen):
     planned: int = Field(description="the number of blocks that were planned for it")
     throttled: int = Field(0, description="the number of blocks in which its device was throttled")
     drivers: tuple[str, ...] = Field((), description="the driver versions of its runs, oldest run first")
-    dates: tuple[str, ...] = Field((), description="the first and the last day of its runs, once if they are the same")
+    dates: tuple[str, ...] = Field((), description="the first and last day of its runs; one entry if they are equal")
 
 
 class NodeSpread(Frozen):
@@ -61,7 +61,7 @@ class NodeSpread(Frozen):
     setting: str | None = Field(description="the setting's ID; null for all settings together")
     label: str = Field(description="the setting's label")
     between: Estimate = Field(description="the relative standard deviation between nodes")
-    within: Estimate = Field(description="the relative standard deviation from block to block of one node")
+    within: Estimate = Field(description="the relative standard deviation from block to block on one node")
 
 
 class FleetFinding(Section):
@@ -70,8 +70,8 @@ class FleetFinding(Section):
     nodes: tuple[FleetNode, ...] = Field(description="the nodes, worst first")
     spread: tuple[NodeSpread, ...] = Field(description="the spread between and within nodes")
     tolerance: float = Field(description="the share by which a node may be slower than the others")
-    hotter_by: float = Field(description="the degrees above the others from which a node counts as hotter")
-    confidence: float = Field(description="the confidence of each list: of slower nodes, and of hotter ones")
+    hotter_by: float = Field(description="the excess over the others, in degrees, above which a node is hotter")
+    confidence: float = Field(description="the confidence of each list: the slower nodes and the hotter nodes")
     correction: str = Field("Holm", description="the correction for multiple testing of each list of nodes")
 
     compares_nodes: ClassVar[bool] = True
@@ -99,7 +99,7 @@ class FleetFinding(Section):
         if sick:
             return f"{len(sick)} of {total} sick: {_names(sick)}"
         if unsettled:
-            return f"No sick node is shown, but {len(unsettled)} of {len(self.nodes)} could be"
+            return f"No node is shown to be sick, but {len(unsettled)} of {len(self.nodes)} could be"
         return f"None of {total} is sick"
 
     def _unsettled_text(self, unsettled: Sequence[FleetNode]) -> str:
@@ -115,7 +115,7 @@ class FleetFinding(Section):
 
 
 _MAX_NAMES = 4
-"""Maximum nodes to name in a sentence; the table lists all nodes."""
+"""Maximum number of nodes to name in a sentence; the table lists all nodes."""
 
 
 def _names(nodes: Sequence[FleetNode]) -> str:
@@ -138,11 +138,11 @@ def _spread_text(spread: NodeSpread) -> str:
         return significant(100.0 * share, 2)
 
     between = spread.between
-    within = f"from block to block of one node {percent(spread.within.value)} %"
+    within = f"from block to block on one node it is {percent(spread.within.value)} %"
     if between.low is None or between.high is None:
-        return f"The spread between nodes is not known ({between.reason}); {within}."
+        return f"The spread between nodes is unknown ({between.reason}); {within}."
     interval = f"{percent(between.low)} to {percent(between.high)} %"
-    return f"Between nodes the rate has a standard deviation of {percent(between.value)} % ({interval}), {within}."
+    return f"The rate's standard deviation between nodes is {percent(between.value)} % ({interval}); {within}."
 
 
 def _certainty(unsettled: Sequence[FleetNode]) -> Certainty:

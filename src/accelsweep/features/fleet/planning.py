@@ -26,8 +26,8 @@ from accelsweep.records.plan import Block, PlanPart
 FLEET_TOLERANCE = 0.015
 """The default share by which a node may be slower than the others.
 
-Healthy machines of one model differ: Lambda's ResNet-50 rates of 39 H100 SXM machines have a standard deviation of
-0.63 %, so about one in a hundred is 1.5 % below the mean. A fault of 2 % is still detected.
+Healthy machines of the same model differ: Lambda's ResNet-50 rates on 39 H100 SXM machines have a standard deviation
+of 0.63 %, so about one in a hundred is 1.5 % below the mean. A fault of 2 % is still detected.
 """
 
 
@@ -60,7 +60,7 @@ class Fleet(PlanPart):
 def plan_blocks(task: DesignInput, fleet: Fleet, existing: Sequence[Block], measured: frozenset[str]) -> BlockDesign:
     """Return `fleet.each` blocks per node, including existing ones.
 
-    `measured` names finished blocks. They stay in the plan even if their node is no longer selected, for example
+    `measured` lists the finished blocks. These stay in the plan even if their node is no longer selected, for example
     because it has since failed. Raises InputError if the settings do not fit into one block.
     """
     settings = _settings_of_block(task)
@@ -93,16 +93,16 @@ def _settings_of_block(task: DesignInput) -> list[str]:
     others = [name for name in task.settings if name != task.baseline]
     settings = [task.baseline] * max(1, min(task.options.block.baseline_runs, len(others))) + others
     if any(needs.nodes > 1 for needs in task.needs.values()):
-        raise InputError("a fleet compares single nodes, and some settings need several: leave out num_nodes")
+        raise InputError("a fleet compares single nodes, but some settings need several: leave out num_nodes")
     if len({resource_class(setting.config, task.site) for setting in task.settings.values()}) > 1:
         raise InputError(
-            "a fleet measures all settings in one job per node, and these need different kinds of jobs: give "
-            "accelerator a single value, and devices, too, if nodes are shared"
+            "a fleet measures all settings in one job per node, but these need different kinds of jobs: set "
+            "accelerator to a single value, and devices too if nodes are shared"
         )
     most = max_runs_per_block(task, task.baseline)
     if len(settings) > most:
         raise InputError(
-            f"a fleet measures all settings in one job per node, which takes {len(settings)} runs, and a block is "
+            f"a fleet measures all settings in one job per node, which takes {len(settings)} runs, but a block is "
             f"limited to {most:g}: sweep fewer settings, or raise block.size, block.minutes or site.slurm.max_minutes"
         )
     return settings

@@ -39,9 +39,9 @@ def fleet_table(fleet: FleetFinding) -> ReportTable:
         caption="Each node compared with the mean of the other nodes, over all settings, worst first. Brackets are "
         f"simultaneous {confidence} intervals. A node is slower if its rate is more than {fmt.share(fleet.tolerance)} "
         f"below the others', and hotter if it is more than {fleet.hotter_by:g} degrees warmer. Both lists are "
-        f"corrected by {fleet.correction}'s method: with {confidence} confidence neither names a node wrongly. p is "
-        "the corrected probability of such a rate for a node that is just within the tolerance. A node is sick if it "
-        "is slower, or throttled in more than half of its blocks.",
+        f"corrected with {fleet.correction}'s method: each is free of false positives with {confidence} confidence. "
+        "p is the corrected probability of such a rate for a node that is just within the tolerance. A node is sick "
+        "if it is slower, or throttled in more than half of its blocks.",
         columns=tuple(Column(title, is_number) for title, is_number in columns.items()),
         rows=tuple(_row(node) for node in fleet.nodes),
         data=[_data(node) for node in fleet.nodes],
@@ -105,9 +105,9 @@ def spread_table(fleet: FleetFinding) -> ReportTable:
     return ReportTable(
         name="node_spread",
         title="How much nodes differ",
-        caption="Standard deviations of the rate: between nodes, and from block to block of one node. The node is a "
-        "random effect, so the first describes the population of such nodes, not only these. Brackets are "
-        f"{fmt.share(fleet.confidence)} intervals, each by itself.",
+        caption="Standard deviations of the rate: between nodes, and from block to block on one node. The node is a "
+        "random effect, so the first describes the population of such nodes, not only these. Brackets are individual "
+        f"{fmt.share(fleet.confidence)} intervals.",
         columns=(Column("Setting"), Column("Between nodes", True), Column("Within a node", True)),
         rows=tuple((Entry(row.label), _share_entry(row.between), _share_entry(row.within)) for row in fleet.spread),
         data=[
@@ -116,7 +116,7 @@ def spread_table(fleet: FleetFinding) -> ReportTable:
             | _interval_columns("within", row.within)
             for row in fleet.spread
         ],
-        empty="It takes two nodes with two blocks each.",
+        empty="At least two nodes with two blocks each are needed.",
     )
 
 

@@ -78,7 +78,7 @@ def _between_estimate(
     """Return the standard deviation between groups from the mean squares `between` and `within`."""
     value = _sqrt((between - within) / size)
     if groups < MIN_GROUPS_FOR_INTERVAL:
-        reason = f"{groups} groups are too few for an interval: it takes {MIN_GROUPS_FOR_INTERVAL}"
+        reason = f"{groups} groups are too few for an interval, which needs {MIN_GROUPS_FOR_INTERVAL}"
         return ComponentEstimate(value, None, None, reason)
     low, high = _difference_interval(between, within, groups - 1, degrees, (1.0 - confidence) / 2.0)
     if high <= 0.0:
@@ -168,7 +168,7 @@ class Deviation:
 def deviations_from_others(groups: Sequence[Sequence[float]]) -> list[Deviation]:
     """Return the deviation of each of two or more groups, each with at least one value.
 
-    For a group with a single value or no spread, the interval is omitted, but the group counts among the others.
+    For a group with a single value or no spread, the interval is omitted, but the group is still one of the others.
     """
     spreads = [math.sqrt(variance(values)) if len(values) > 1 else 0.0 for values in groups]
     noisy = [index for index, spread in enumerate(spreads) if spread > _NO_SPREAD]

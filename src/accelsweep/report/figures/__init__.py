@@ -1,1 +1,1 @@
-"""The figures. Each is a value that holds its rows, so that chart, static SVG and CSV show the same numbers."""
+"""The figures. Each figure contains its data rows, so that chart, static SVG and CSV show the same numbers."""

@@ -24,7 +24,7 @@ def breakdown_figure(findings: Findings) -> Figure | Skipped:
     """Return each setting's step-time shares, or why there are none."""
     known = [(setting, setting.bottleneck) for setting in findings.settings if setting.bottleneck is not None]
     if not known:
-        return Skipped("breakdown", "no run broke its steps down (measure.probe_steps)")
+        return Skipped("breakdown", "no run includes a breakdown of its steps (measure.probe_steps)")
     shown = known[:MAX_BARS]
     rows = [
         {
@@ -46,7 +46,7 @@ def breakdown_figure(findings: Findings) -> Figure | Skipped:
     verdicts = list(dict.fromkeys(bottleneck.verdict for _, bottleneck in known))
     return Figure(
         name="breakdown",
-        alt=f"Shares of a step of {fmt.count(len(shown), 'setting')}: {', '.join(verdicts)}.",
+        alt=f"Breakdown of a step in {fmt.count(len(shown), 'setting')}: {', '.join(verdicts)}.",
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw(palette, rows),

@@ -143,10 +143,10 @@ ROW_PIXELS = 28
 """Row height in charts that list settings; `usermeta` contains the row count, so that rows can be taller on phones."""
 
 MAX_ROWS = 60
-"""Maximum rows in a chart that lists settings; the rest are in the CSV and the table."""
+"""Maximum number of rows in a chart that lists settings; the rest are in the CSV and the table."""
 
 MAX_SERIES = 8
-"""Maximum lines in a chart: the number of colours."""
+"""Maximum number of lines in a chart: the number of colours."""
 
 SI_AXIS = alt.Axis(labelExpr="format(datum.value, '~s')", tickCount=6)
 """A vertical axis with SI prefixes, except at zero."""

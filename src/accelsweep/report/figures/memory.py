@@ -30,12 +30,12 @@ _MEBI = 2**20
 def memory_figure(findings: Findings) -> Figure | Skipped:
     """Return each setting's memory by batch size, or why there is nothing to draw."""
     if len({setting.axes.get("batch_size") for setting in findings.settings}) < 2:
-        return Skipped("memory", "batch_size took one value only")
+        return Skipped("memory", "only one value of batch_size was planned")
     for metric in MEMORY_METRICS:
         rows = [_row(findings, setting, metric) for setting in findings.settings if "batch_size" in setting.axes]
         if sum(row["bytes"] is not None for row in rows) > 1:
             return _figure(rows, metric)
-    return Skipped("memory", "fewer than two settings have a memory of one kind")
+    return Skipped("memory", "fewer than two settings have a value of the same memory metric")
 
 
 def _row(findings: Findings, setting: SettingFinding, metric: str) -> dict[str, Any]:
@@ -75,9 +75,9 @@ def _figure(rows: list[dict[str, Any]], metric: str) -> Figure:
         domain = (domain[0], max(domain[1], 1.04 * limits[0]))
     notes = []
     if len(names) < (total := len({row["series"] for row in rows})):
-        notes.append(f"The first {len(names)} of {total} lines are drawn; the data have all.")
+        notes.append(f"The first {len(names)} of {total} lines are drawn; the CSV contains all.")
     if not limits:
-        notes.append("The device's memory is not known.")
+        notes.append("The device's memory is unknown.")
     elif beyond := [fmt.number(limit, "B") for limit in limits if limit > domain[1]]:
         notes.append(f"The limit of {' and '.join(beyond)} is far above this axis.")
     return Figure(

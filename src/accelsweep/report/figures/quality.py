@@ -46,7 +46,7 @@ def quality_figure(findings: Findings) -> Figure | Skipped:
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw(palette, rows[:MAX_ROWS], domain, title),
-        note=f"The first {MAX_ROWS} of {len(rows)} settings; the data have all." if len(rows) > MAX_ROWS else "",
+        note=f"The first {MAX_ROWS} of {len(rows)} settings; the CSV contains all." if len(rows) > MAX_ROWS else "",
     )
 
 

@@ -22,7 +22,7 @@ from accelsweep.report.figures.figure import MAX_SERIES, ROWS, SI_AXIS, Chart, F
 
 COLUMNS = ("setting", "series", "batch_size", "rate", "low", "high", "confidence", "count", "outcome", "knee")
 MAX_LINES = 40
-"""Maximum rows in a heat map, chosen to fit a screen; the table lists all settings."""
+"""Maximum number of rows in a heat map, chosen to fit a screen; the table lists all settings."""
 
 _FAILED = "!isValid(datum.rate)"
 _MEASURED = "isValid(datum.rate)"
@@ -37,7 +37,7 @@ def heatmap_figure(findings: Findings) -> Figure | Skipped:
     """Return the heat map of rates over batch size and precision, or why there is none."""
     missing = [axis for axis in ("batch_size", "precision") if _value_count(findings, axis) < 2]
     if missing:
-        return Skipped("heatmap", f"{' and '.join(missing)} took one value only, so there is no plane to colour")
+        return Skipped("heatmap", f"only one value of {' and '.join(missing)} was planned, so there is no grid")
     all_rows = _rows(findings)
     lines = list(dict.fromkeys(row["series"] for row in all_rows))[:MAX_LINES]
     rows = [row for row in all_rows if row["series"] in lines]
@@ -59,7 +59,7 @@ def heatmap_figure(findings: Findings) -> Figure | Skipped:
 def throughput_figure(findings: Findings) -> Figure | Skipped:
     """Return the rate by batch size, one line per combination of the other axes, or why there is nothing to draw."""
     if _value_count(findings, "batch_size") < 2:
-        return Skipped("throughput", "batch_size took one value only")
+        return Skipped("throughput", "only one value of batch_size was planned")
     rows = _rows(findings)
     best: dict[str, float] = {}
     for row in rows:
@@ -79,7 +79,7 @@ def throughput_figure(findings: Findings) -> Figure | Skipped:
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw_throughput(palette, rows, domain, fmt.unit_word(findings.rate_unit)),
-        note=f"The {len(fastest)} fastest of {total} lines are drawn; the data have all."
+        note=f"The {len(fastest)} fastest of {total} lines are drawn; the CSV contains all."
         if len(fastest) < total
         else "",
     )

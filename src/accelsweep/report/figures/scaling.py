@@ -16,7 +16,7 @@ from accelsweep.report.figures.figure import MAX_SERIES, ROWS, Chart, DataRow, F
 
 def scaling_figure(findings: Findings) -> Figure | Skipped:
     """Return the speed-up by number of devices, with ideal scaling, or why there is nothing to draw."""
-    return _figure(findings, "scaling", "speedup", "Speed-up", "speed-up over the fewest devices", "~r")
+    return _figure(findings, "scaling", "speedup", "Speed-up", "speed-up over the smallest device count", "~r")
 
 
 def efficiency_figure(findings: Findings) -> Figure | Skipped:
@@ -29,9 +29,9 @@ def _figure(
 ) -> Figure | Skipped:
     rows = _rows(findings, value)
     if not findings.scaling:
-        return Skipped(name, "no setting was measured on two numbers of devices")
+        return Skipped(name, "no setting was measured at two device counts")
     if not rows:
-        return Skipped(name, "no device was added: more ranks on one processor cut the same machine into more parts")
+        return Skipped(name, "no device was added: more ranks on one processor only divide the same machine further")
     largest = {row["line"]: row[value] for row in sorted(rows, key=lambda row: int(row["devices"]))}
     drawn = sorted(largest, key=lambda line: -largest[line])[:MAX_SERIES]
     rows = [{**row, "shown": row["line"] in drawn} for row in rows]
@@ -45,7 +45,7 @@ def _figure(
     kinds = {row["kinds"] for row in rows}
     notes = [f"All lines: {kinds.pop()}."] if len(kinds) == 1 else []
     if len(drawn) < len(largest):
-        notes.append(f"The {len(drawn)} of {len(largest)} lines that scale best are drawn; the data have all.")
+        notes.append(f"The {len(drawn)} of {len(largest)} lines that scale best are drawn; the CSV contains all.")
     return Figure(
         name=name,
         alt=f"{title} against devices: {'; '.join(best)}.",

@@ -69,7 +69,7 @@ def speedup_figure(findings: Findings) -> Figure | Skipped:
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw(palette, rows, domain, findings.threshold),
-        note=f"The {len(drawn)} fastest of {len(forest)} settings; the data have all."
+        note=f"The {len(drawn)} fastest of {len(forest)} settings; the CSV contains all."
         if len(drawn) < len(forest)
         else "",
     )

@@ -25,7 +25,7 @@ ALL_RUNS = "all"
 COLUMNS = ("run", "setting", "rank", "step", "phase", "step_seconds")
 MAX_RUNS = 12
 MAX_BANDS = 6
-"""Maximum settings to draw: more bands would not fit a screen."""
+"""Maximum number of settings to draw: more bands would not fit a screen."""
 
 BAND_REACH = 10.0
 """A band extends to at most this many times the slowest run's median step; a longer step is drawn as an arrow."""
@@ -77,8 +77,8 @@ def steps_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw(palette, rows, domain, titles, labels),
-        note=f"Each band reaches from {fmt.number(domain[0], 's')} to {fmt.number(domain[1], 's')}. "
-        f"Of {measured}, {len(titles)} are drawn{'; of long runs not every step is drawn' if thinned else ''}.",
+        note=f"Each band extends from {fmt.number(domain[0], 's')} to {fmt.number(domain[1], 's')}. "
+        f"Of {measured}, {len(titles)} are drawn{'; long runs are thinned' if thinned else ''}.",
     )
 
 

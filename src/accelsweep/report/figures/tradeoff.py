@@ -44,7 +44,7 @@ def _tradeoff(findings: Findings, price: str) -> Figure | Skipped:
         priced = [setting for setting in findings.settings if _row(findings, setting, ENERGY) is not None]
         if not same_energy_scope(priced):
             scopes = sorted({setting.metrics["energy_joules"].scope or "an unknown scope" for setting in priced})
-            return Skipped("pareto-energy", f"energy of different scopes does not compare: {' and '.join(scopes)}")
+            return Skipped("pareto-energy", f"energy of different scopes is not comparable: {' and '.join(scopes)}")
     for metric in PRICES[price]:
         rows = [row for setting in findings.settings if (row := _row(findings, setting, metric)) is not None]
         if len(rows) > 1:
