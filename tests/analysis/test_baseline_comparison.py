@@ -137,8 +137,8 @@ def test_settings_on_unlike_nodes_are_compared_although_no_block_can_hold_both(
     assert finding.verdict is found
     (doubt,) = (doubt for doubt in finding.doubts if doubt.code == "unlike_nodes")
     assert doubt.message == (
-        "measured on 1 node of one kind, the baseline on 1 node of another; the interval rests on blocks and holds for "
-        "these nodes: one node tells nothing of the others of its kind"
+        "measured on 1 node of one kind, the baseline on 1 node of another; the interval is based on blocks and "
+        "applies only to these nodes: a single node reveals nothing about others of its kind"
     )
 
 
@@ -153,7 +153,7 @@ def test_a_ratio_across_kinds_of_node_says_how_many_nodes_of_each_stand_behind_i
     finding = _second(analyse(several, simulated.make_manifest([base, other], 4)))
     (doubt,) = (doubt for doubt in finding.doubts if doubt.code == "unlike_nodes")
     assert doubt.message.startswith("measured on 2 nodes of one kind, the baseline on 2 nodes of another; ")
-    assert doubt.message.endswith("holds for these nodes: other nodes may differ")
+    assert doubt.message.endswith("applies only to these nodes: other nodes may differ")
 
 
 def test_runs_that_share_a_block_count_as_one_unit(simulated: ModuleType) -> None:

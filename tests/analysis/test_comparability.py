@@ -36,7 +36,7 @@ def test_equal_counts_in_every_block_are_exact_and_larger_is_no_faster(simulated
     assert (found.verdict, found.rate.low, found.rate.high) == (Verdict.larger, 190.0, 190.0)
     assert (found.speedup.ratio.low, found.speedup.ratio.value, found.speedup.ratio.high) == (1.9, 1.9, 1.9)
     advice = findings.recommendation
-    assert advice.headline == "bf16-mixed holds a batch 1.900x larger"
+    assert advice.headline == "bf16-mixed fits a batch 1.900x larger"
     assert advice.certainty is Certainty.sure
     assert "faster" not in advice.sentence
     assert findings.scaling == ()
@@ -60,8 +60,8 @@ def test_batches_that_differ_between_repeats_have_an_interval(simulated: ModuleT
 def test_a_smaller_batch_is_smaller_and_the_advice_stays(simulated: ModuleType) -> None:
     findings = findings_of(simulated, [(100.0, 50.0)] * 3)
     assert findings.settings[1].verdict is Verdict.smaller
-    assert findings.recommendation.headline == "Stay with 32-bit: nothing holds a larger batch"
-    assert "holds a batch more than 2 % larger" in findings.recommendation.detail
+    assert findings.recommendation.headline == "Stay with 32-bit: nothing fits a larger batch"
+    assert "fits a batch more than 2 % larger" in findings.recommendation.detail
 
 
 def test_equal_batches_are_the_same(simulated: ModuleType) -> None:

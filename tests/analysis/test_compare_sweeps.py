@@ -83,7 +83,7 @@ def test_one_machine_a_side_says_nothing_beyond_these_two_machines(
     assert {row.verdict for row in comparison.rows} == {Verdict.refused if refused else Verdict.slower}
     assert bool(failing(comparison, parse_gate("slower:2%"))) is not refused
     if refused:
-        assert "measure both sides on one machine, or each on several" in comparison.rows[0].reason
+        assert "measure both sides on the same machine, or each on several" in comparison.rows[0].reason
 
 
 def test_equal_block_names_do_not_pair_the_runs_of_two_sweeps(simulated: ModuleType) -> None:

@@ -45,10 +45,10 @@ def test_without_a_price_there_is_no_cost_and_the_findings_say_so(simulated: Mod
     findings = _analysed(simulated, {})
     assert all(not setting.costs for setting in findings.settings)
     assert findings.costs_note is not None
-    assert "no prices were given" in findings.costs_note
+    assert "no prices are configured" in findings.costs_note
     other = _analysed(simulated, {"devices": {"mps": 1.0}})
     assert other.costs_note is not None
-    assert "prices.devices has mps" in other.costs_note
+    assert "prices.devices contains mps" in other.costs_note
 
 
 def test_a_setting_without_a_price_has_no_cost_beside_one_that_has(simulated: ModuleType) -> None:
@@ -211,7 +211,7 @@ def test_a_setting_that_never_gets_there_is_measured_and_has_no_rate_but_the_rea
 
 def test_where_no_run_gets_there_the_missing_cost_says_so(simulated: ModuleType) -> None:
     findings = analysed(simulated, [None], [None])
-    assert findings.cost_gaps == ("Cost per result: not given, because no run reached its target.",)
+    assert findings.cost_gaps == ("Cost per result: not available, because no run reached its target.",)
     assert findings.recommendation.choice is None
 
 

@@ -137,10 +137,10 @@ def test_a_faster_setting_whose_quality_is_not_settled_is_not_recommended(
         rows.append(simulated.make_run(OTHER, block, 2000.0 - block, quality=0.9 + noise * NOISE[block]))
     advice = analyse(rows, simulated.make_manifest([BASE, OTHER], 5)).recommendation
     assert advice.choice is None
-    assert advice.headline == "No setting is recommended: none faster is shown to keep its accuracy"
-    assert "; accuracy not settled (" in advice.sentence
+    assert advice.headline == "No setting is recommended: no faster one demonstrably keeps its accuracy"
+    assert "; accuracy is undecided (" in advice.sentence
     assert ("--add-repeats" in (advice.settle or "")) is helps
-    assert ("More repeats would hardly settle it: train longer before validation" in advice.sentence) is not helps
+    assert ("More repeats are unlikely to settle it: train longer before validation" in advice.sentence) is not helps
 
 
 def test_a_loss_that_is_shown_but_may_be_within_the_margin_is_told_as_a_loss(simulated: ModuleType) -> None:
@@ -169,7 +169,7 @@ def test_of_settings_as_fast_the_one_without_a_shown_loss_is_named(
         rows.append(simulated.make_run(third, block, 2000.0 - noise, quality=0.9 + 80 * NOISE[block]))
     advice = analyse(rows, simulated.make_manifest([BASE, OTHER, third], 5)).recommendation
     assert advice.choice is None
-    assert f"Faster is {named}:" in advice.sentence
+    assert f"A faster setting is {named}:" in advice.sentence
 
 
 def test_the_differences_in_quality_share_what_their_seeds_show_of_the_noise(simulated: ModuleType) -> None:

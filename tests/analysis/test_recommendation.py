@@ -65,7 +65,7 @@ def test_the_fastest_sound_setting_is_recommended_in_one_sentence(simulated: Mod
     assert advice.choice is not None
     assert advice.choice.setting == simulated.name_of(SETTINGS[3])
     assert advice.headline == "bf16-mixed, batch 256 is 2.100x faster"
-    assert advice.detail == "Between 2.093x and 2.107x, against 32-bit, batch 32. Accuracy was not measured."
+    assert advice.detail == "Between 2.093x and 2.107x, compared with 32-bit, batch 32. Accuracy was not measured."
     assert advice.sentence == f"{advice.headline}. {advice.detail}"
     assert advice.certainty is Certainty.sure
     assert advice.settle is None
@@ -115,8 +115,8 @@ def test_what_was_measured_on_a_busy_machine_has_no_verdict_and_is_not_recommend
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
-        (2.9, 327.0, "faster than batch 32, by how much is not known yet"),
-        (0.01, 0.5, "slower than batch 32, by how much is not known yet"),
+        (2.9, 327.0, "faster than batch 32; by how much is not known yet"),
+        (0.01, 0.5, "slower than batch 32; by how much is not known yet"),
         (0.1, 8.0, "its rate relative to that of batch 32 is not known yet"),
         (2.0, 2.2, "2.1x [2.0, 2.2] the rate of batch 32"),
     ],
@@ -147,7 +147,7 @@ def test_below_three_shared_blocks_the_verdict_is_not_yet(simulated: ModuleType)
     ]
     findings = analyse(rows, simulated.make_manifest([SETTINGS[0], SETTINGS[3]], 2))
     assert findings.settings[1].verdict is Verdict.not_yet
-    assert "a verdict needs 3 blocks that hold both sides, and there are 2" in findings.settings[1].verdict_reason
+    assert "a verdict requires 3 blocks that contain both sides, not 2" in findings.settings[1].verdict_reason
     assert findings.recommendation.choice is None
 
 
@@ -170,7 +170,7 @@ def test_two_hosts_with_one_block_each_have_no_verdict_yet(
     findings = analyse(rows, simulated.make_manifest(SETTINGS, 2))
     others = [setting for setting in findings.settings if setting.verdict is not Verdict.baseline]
     assert {setting.verdict for setting in others} == {Verdict.not_yet}
-    assert all(f"there are {shared}" in setting.verdict_reason for setting in others)
+    assert all(f"contain both sides, not {shared}" in setting.verdict_reason for setting in others)
     assert findings.recommendation.choice is None
     assert "--add-repeats" in (findings.recommendation.settle or "")
 
@@ -218,7 +218,7 @@ def test_advised_repeats_come_with_the_minutes_that_the_runs_so_far_have_taken(s
 def test_more_repeats_are_not_advised_where_they_would_not_help(simulated: ModuleType) -> None:
     advice = _analysed(simulated, (1.0, 1.02, 1.0 / 1.02, 1.02), noise=15.0).recommendation
     assert (advice.choice, advice.settle) == (None, None)
-    assert "quieter runs would help more than repeats" in advice.sentence
+    assert "less noise would help more than extra repeats" in advice.sentence
 
 
 def test_the_baseline_is_recommended_when_nothing_beats_it(simulated: ModuleType) -> None:
@@ -227,7 +227,7 @@ def test_the_baseline_is_recommended_when_nothing_beats_it(simulated: ModuleType
     assert advice.choice.setting == simulated.name_of(SETTINGS[0])
     assert advice.headline == "Stay with 32-bit, batch 32: nothing is faster"
     assert advice.certainty is Certainty.sure
-    assert "None of 3 other settings" in advice.sentence
+    assert "None of the 3 other settings" in advice.sentence
     assert "2 % faster" in advice.sentence
 
 
@@ -354,8 +354,11 @@ def test_a_long_name_is_told_by_what_differs_from_the_baseline(simulated: Module
 
 def test_an_interval_that_says_nothing_gives_no_number(simulated: ModuleType) -> None:
     setting = sped_up(finding(simulated, {"batch_size": 64}), 30.0, 2.9, 327.0)
-    assert gain_headline(setting, None) == "batch 64 is faster, by how much is not known"
-    assert interval_sentence(setting.speedup.ratio, setting) == "How much faster is not known yet, against batch 64."
+    assert gain_headline(setting, None) == "batch 64 is faster, by an unknown factor"
+    assert (
+        interval_sentence(setting.speedup.ratio, setting)
+        == "The factor by which it is faster is not known yet, compared with batch 64."
+    )
 
 
 AXES = ({"batch_size": 32}, {"batch_size": 64})
@@ -427,7 +430,7 @@ def test_costs_whose_intervals_overlap_are_tied(together) -> None:
 def test_without_prices_none_is_preferred_and_what_is_missing_is_said(together) -> None:
     advice = together(prices=Prices()).recommendation
     assert advice.choice is None
-    assert "train to a target, with prices" in advice.sentence
+    assert "train to a target, combined with prices" in advice.sentence
 
 
 TWO_SETTINGS = [{"batch_size": 32}, {"batch_size": 64}, {"batch_size": 128}]

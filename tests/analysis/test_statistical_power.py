@@ -140,5 +140,5 @@ def test_without_any_variance_there_is_no_answer() -> None:
 
 @pytest.mark.parametrize(("resolution", "most"), [(0.0, 20), (-0.1, 20), (math.nan, 20), (0.1, 4)])
 def test_a_resolution_of_nothing_and_a_limit_below_5_are_refused(resolution: float, most: int) -> None:
-    with pytest.raises(ValueError, match="resolution above 0"):
+    with pytest.raises(ValueError, match="resolution must be above 0"):
         repeats_for_resolution(alike(0.01), 7, resolution=resolution, most=most)

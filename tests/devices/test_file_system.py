@@ -155,7 +155,9 @@ def test_a_disk_with_room_for_few_more_files_is_full_before_a_run_begins(tmp_pat
         ["unshare", "--mount", "sh", "-c", f'{mount}"$1"', "sh", script], capture_output=True, text=True, check=False
     )
     said = done.stderr.splitlines()[-1]
-    assert "more files (inodes), limits.free_disk_inodes requires 300; remove files there, or lower it" in said
+    assert (
+        "more files (inodes), but limits.free_disk_inodes requires 300; remove files there or lower the limit" in said
+    )
     last_line("a disk without inodes", said)
 
 

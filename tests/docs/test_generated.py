@@ -27,8 +27,8 @@ def test_a_doubt_has_the_message_and_the_remedy_of_its_own_place():
 
     raised = list(doubts.raised())
     found = {one.code: one for one in raised}
-    assert found["short_window"].message == "the window lasted {seconds} s, and {min_seconds} s were requested"
-    assert found["missing_repeats"].remedy == "see the failed runs' reasons, then run again"
+    assert found["short_window"].message == "the window lasted {seconds} s, but {min_seconds} s were requested"
+    assert found["missing_repeats"].remedy == "check why the runs failed, then run again"
     assert found["build_differs"].message == "the build tag of {package} differs: {ours}, {theirs}"
     assert len(found) == len(raised), "a code is raised in one place"
 

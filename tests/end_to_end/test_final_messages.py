@@ -26,7 +26,7 @@ def test_a_disk_with_too_little_room_is_told_in_the_last_line_and_in_the_report(
     assert result.returncode == 1, result.stdout
     last = result.stdout.splitlines()[-1]
     assert last.startswith("not_run: 2 runs: the disk of sweeps/tiny has "), result.stdout
-    assert "MB free, limits.free_disk_bytes requires 1000000000000 MB; make room" in last
+    assert "MB free, but limits.free_disk_bytes requires 1000000000000 MB; free some space" in last
     report = (home.path / "reports/tiny/report.md").read_text().replace("\\", "")
     assert "limits.free_disk_bytes requires 1000000000000 MB" in report
     mended = home.accelsweep("run", "experiment=tiny", "repeats=1")
@@ -50,7 +50,7 @@ def test_a_clock_that_was_set_back_is_named_and_costs_no_result(continued: Home)
     done[0].unlink()
     result = continued.accelsweep("run", "experiment=tiny")
     assert result.returncode == 0, result.stdout
-    assert re.search(r"files of sweeps/tiny were stamped 2 days, 23:\d\d:\d\d in the future", result.stdout)
+    assert re.search(r"files in sweeps/tiny were stamped 2 days, 23:\d\d:\d\d in the future", result.stdout)
     assert all(path.exists() for path in done)
     assert continued.records("tiny") == before
 

@@ -38,8 +38,13 @@ def _link_attempts_to_itself(folder: SweepFolder) -> None:
 
 CASES: list[tuple[tuple[str, ...], Mapping[str, Any], Callable[[SweepFolder], None] | None, str]] = [
     (("measured",), {"free_disk_bytes": 10**18}, None, "limits.free_disk_bytes requires 1000000000000 MB"),
-    (("measured",), {}, _stop, "the time budget was spent"),
-    (("slow:1", "slow:2"), {"block_seconds": 0.01}, None, "the 0.01 s of its block (limits.block_seconds) were spent"),
+    (("measured",), {}, _stop, "the time budget was used up"),
+    (
+        ("slow:1", "slow:2"),
+        {"block_seconds": 0.01},
+        None,
+        "the 0.01 s of its block (limits.block_seconds) were used up",
+    ),
     (("measured",), {}, _damage, "running the same `accelsweep run` rewrites it"),
     (("measured",), {}, _link_attempts_to_itself, "the executor of its block failed (OSError"),
     (("kill_executor",), {}, None, "died without a message"),

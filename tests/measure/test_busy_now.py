@@ -58,5 +58,5 @@ def test_foreign_processes_on_a_gpu_are_named(monkeypatch):
     state = {"name": "NVIDIA H200", "foreign_processes": [os.getpid(), 2**22 + 1]}
     monkeypatch.setattr(busy_now_module, "device_state", lambda *_: state)
     (sentence,) = busy_now(0.05)
-    assert sentence.startswith("other processes compute on NVIDIA H200 now (")
+    assert sentence.startswith("other processes are using NVIDIA H200 now (")
     assert sentence.endswith(f"with id {os.getpid()}, id {2**22 + 1})")

@@ -185,7 +185,7 @@ def test_missing_values_have_a_reason():
     assert found["matmul_ceiling_flops_per_second"].value == 1e12
     found = utilisation_metrics(1e6, "no matmul", 10.0, ("Some CPU",), "float32")
     assert found["mfu"].reason == "no matmul"
-    assert found["mfu_of_datasheet"].reason == "no datasheet's dense peak is known for Some CPU in float32"
+    assert found["mfu_of_datasheet"].reason == "no dense datasheet peak is known for Some CPU in float32"
 
 
 def test_an_mfu_above_one_is_withheld():

@@ -29,7 +29,7 @@ def test_a_node_check_covers_python_torch_folders_and_a_missing_gpu(tmp_path: Pa
     assert found["TMPDIR"]["ok"]
     assert str(tmp_path) in str(found["working directory"]["found"])
     assert found["HOME"]["ok"] is None
-    assert "cannot be written" in str(found["HOME"]["found"])
+    assert "is not writable" in str(found["HOME"]["found"])
     import torch
 
     assert found["torch"]["ok"] is torch.accelerator.is_available()

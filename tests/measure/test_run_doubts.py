@@ -46,7 +46,7 @@ def test_swapping_and_epoch_boundaries_are_doubted():
 
 def test_major_page_faults_are_doubted_by_their_rate():
     doubt = run_doubts.page_faults(40.0, 2.0)
-    assert (doubt.code, "40 pages" in doubt.message, "20 a second" in doubt.message) == ("page_faults", True, True)
+    assert (doubt.code, "40 pages" in doubt.message, "20 per second" in doubt.message) == ("page_faults", True, True)
     assert run_doubts.page_faults(40.0, 60.0) is None
     assert run_doubts.page_faults(0.0, 0.0) is None
 

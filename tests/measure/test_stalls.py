@@ -121,7 +121,7 @@ def test_the_cores_of_a_stall_after_the_last_step_are_known(machine):
     assert work.summarise([Stall(20, 20, 5.0)]) == RankStalls(5.0, 1, idle=True)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a clock for each process")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux provides a clock per process")
 def test_the_clock_of_a_child_goes_on_while_it_computes_and_stands_while_it_is_stopped():
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
         try:
@@ -185,10 +185,10 @@ def test_a_stall_in_which_all_ranks_were_idle_disturbs_the_run():
 @pytest.mark.parametrize(
     ("ranks", "words"),
     [
-        ([BUSY], "1 step took 30 s (95% of the window) longer than a usual one;"),
-        ([STILL, BUSY], "longer than a usual one;"),
+        ([BUSY], "1 step took 30 s (95% of the window) longer than usual;"),
+        ([STILL, BUSY], "longer than usual;"),
         ([STILL, RankStalls()], "on 1 of 2 ranks;"),
-        ([STILL, RankStalls(2.0, 1, idle=True)], "longer than a usual one;"),
+        ([STILL, RankStalls(2.0, 1, idle=True)], "longer than usual;"),
         ([RankStalls(30.0, 3, idle=False)], "3 steps took 30 s"),
     ],
     ids=["computed", "one rank computed", "one rank alone", "others hardly waited", "several"],

@@ -41,7 +41,7 @@ def test_files_from_the_future_are_stamped_now_and_older_ones_left_alone(folder:
     assert all(path.stat().st_mtime <= time.time() for path in (first, folder.manifest, report))
     assert second.stat().st_mtime_ns == old
     (told,) = clock_warnings(folder, found)
-    assert re.search(r"files of sweeps/example were stamped (2 days, 23:59|3 days, 0:00):\d\d in the future", told)
+    assert re.search(r"files in sweeps/example were stamped (2 days, 23:59|3 days, 0:00):\d\d in the future", told)
 
 
 def test_nothing_is_reported_if_the_clocks_agree(folder: SweepFolder) -> None:
@@ -52,7 +52,7 @@ def test_a_disk_clock_that_differs_from_the_machines_is_reported(folder: SweepFo
     slow = time.time() - 600
     monkeypatch.setattr("accelsweep.records.file_times.disk_time", lambda _: slow)
     (told,) = clock_warnings(folder, 0.0)
-    assert told == "warning: the clock of the disk of sweeps/example is 0:10:00 behind this machine's"
+    assert told == "warning: the clock of the file system of sweeps/example is 0:10:00 behind this machine's"
     block = next(folder.root.glob("blocks/b*.json"))
     assert clamp_future_times([block], folder.root) > 0, "later than the disk would stamp its outputs"
     assert block.stat().st_mtime == pytest.approx(slow)

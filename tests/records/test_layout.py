@@ -56,7 +56,7 @@ def test_no_accepted_name_leaves_the_folder(name):
 @pytest.mark.parametrize("name", ["../../victim-r0", "/etc/passwd", "..", ".", "", "a\0b"])
 @pytest.mark.parametrize("of", ["block", "done", "lock", "halt", "ceilings", "run", "record", "steps", "log"])
 def test_no_name_in_a_plan_leaves_the_folder(name, of):
-    with pytest.raises(InputError, match="no block or run can have"):
+    with pytest.raises(InputError, match="not a valid name for a block or run"):
         getattr(SweepFolder(Path("/home/someone"), "mine"), of)(name)
 
 

@@ -256,17 +256,17 @@ def test_a_setting_is_found_in_a_later_block_despite_a_damaged_one(
 def test_the_damaged_block_is_named_if_no_other_has_the_setting(
     example_sweep: SweepFolder, manifest: Manifest, blocks: list[str]
 ) -> None:
-    with pytest.raises(DamagedFile, match=f"{blocks[0]}.json: .* no other block holds setting 'nothing'"):
+    with pytest.raises(DamagedFile, match=f"{blocks[0]}.json: .* no other block contains setting 'nothing'"):
         block_of(example_sweep, manifest, "nothing")
     setting = setting_in(example_sweep, blocks[2])
     for name in blocks:
         example_sweep.block(name).unlink(missing_ok=True)
-    with pytest.raises(DamagedFile, match=f"{blocks[0]}.json: it is missing; .* The same `accelsweep run`"):
+    with pytest.raises(DamagedFile, match=f"{blocks[0]}.json: it is missing; .* Repeat `accelsweep run`"):
         standalone_spec(example_sweep, setting, example_sweep.root, "debug")
 
 
 def test_a_setting_of_no_block_is_wrong_input(example_sweep: SweepFolder, manifest: Manifest) -> None:
-    with pytest.raises(InputError, match="holds setting 'nothing'"):
+    with pytest.raises(InputError, match="contains setting 'nothing'"):
         block_of(example_sweep, manifest, "nothing")
 
 

@@ -106,7 +106,7 @@ def test_energy_has_its_unit_its_scope_and_its_kind_of_mean(metered, sweep):
 def test_the_prices_behind_costs_have_their_dates_and_sources(findings):
     listed = PriceUsed(name="Tesla K80", value=0.967, unit="USD per hour", date="2018", source="DAWNBench")
     own = PriceUsed(name="cpu", value=1, unit="USD per hour", date=None, source=None)
-    gap = "Cost per epoch: not given, because nobody counted."
+    gap = "Cost per epoch: not available, because nobody counted."
     assert cost_notes(findings.model_copy(update={"prices": (listed, own), "cost_gaps": (gap,)})) == [
         "Priced with Tesla K80 at 0.967 USD per hour (DAWNBench, 2018).",
         "Priced with cpu at 1 USD per hour (your own figure, without a source).",

@@ -145,7 +145,7 @@ def test_memory_that_a_module_keeps_of_every_step_is_doubted(simulated, run):
     simulated()
     kept = run(measure=LONG, loop="raw", kept=MIB)
     (doubt,) = [doubt for doubt in kept.doubts if doubt.code == "memory_grows"]
-    assert "memory on the device grew throughout the window, by 60 MiB (1 MiB a step)" in doubt.message
+    assert "memory on the device grew throughout the window, by 60 MiB (1 MiB per step)" in doubt.message
     assert "memory_grows" not in [doubt.code for doubt in run(measure=LONG, loop="raw").doubts]
 
 
@@ -187,7 +187,7 @@ def test_a_meter_reads_every_board_that_it_is_told_while_it_is_open(simulated):
     assert meter.result.value == pytest.approx(2 * 2.0 * 100.0, rel=0.01)
     with meter:
         simulator.clock.spend(0.5)
-    assert meter.result.reason.startswith("withheld: the counter moves every 0.1 s"), "too short for NVML"
+    assert meter.result.reason.startswith("withheld: the counter is updated every 0.1 s"), "too short for NVML"
 
 
 def test_a_device_that_slows_down_inside_the_window_is_doubted_and_one_that_does_not_is_not(simulated, run):

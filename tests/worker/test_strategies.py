@@ -40,7 +40,7 @@ def test_two_ranks_shard_a_module_and_validate_it(spec, tmp_path) -> None:
     assert first.effective.strategy == "fsdp"
     kept, whole = first.metrics["rank_parameter_bytes"], 4 * first.metrics["parameters"].value
     assert whole / 2 <= kept.value <= whole / 2 + 64
-    assert kept.scope.startswith("the fullest of 2 ranks; all ranks together keep 59")
+    assert kept.scope.startswith("the fullest of 2 ranks; all ranks together store 59")
     assert first.metrics["quality"].value == pytest.approx(2.302, abs=0.01)
     assert "cannot train without exchange" in first.metrics["communication_share"].reason
     assert first.breakdown.verdict.startswith(("compute-bound or communication-bound", "overhead-bound"))

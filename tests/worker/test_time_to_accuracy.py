@@ -67,7 +67,7 @@ def test_a_stall_in_training_is_doubted_but_not_one_in_validation_or_a_restart_o
     assert metrics["time_to_target_seconds"].value == pytest.approx(30 * 2.0 + 60.0 + 30.0 - queued)
     (doubt,) = training.listener.doubts
     assert doubt.code == "stall"
-    assert "% of the training to the target) longer than a usual one; without that it took" in doubt.message
+    assert "% of the training to the target) longer than usual; without that it took" in doubt.message
     calm = FakeTraining([0.1, 0.1, 0.93], every=10)
     calm.run()
     assert calm.listener.doubts == ()

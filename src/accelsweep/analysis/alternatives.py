@@ -34,7 +34,7 @@ from accelsweep.significant_digits import count_of, interval_digits, significant
 COST_OF_RESULT = "usd_per_result"
 
 LONGER_TRAINING = (
-    "More repeats would hardly settle it: train longer before validation, or accept a wider analysis.quality_margin."
+    "More repeats are unlikely to settle it: train longer before validation, or widen analysis.quality_margin."
 )
 
 
@@ -95,8 +95,8 @@ class _Offer(NamedTuple):
 def recommend_across_hardware(each: Mapping[str, HardwareAdvice]) -> Recommendation:
     """Combine the advice for several kinds of hardware into one recommendation: the cheapest per result.
 
-    Each kind is represented by the setting that its advice chose, or else by its baseline, and compared by
-    `usd_per_result`. No kind is preferred unless this cost is known for all of them. The choice is certain if its
+    Each kind is represented by the setting that its advice chose, or else by its baseline. The kinds are compared on
+    `usd_per_result`, and none is preferred unless this cost is known for all of them. The choice is certain only if its
     entire interval is below all others.
     """
     alternatives = tuple(
@@ -114,8 +114,8 @@ def recommend_across_hardware(each: Mapping[str, HardwareAdvice]) -> Recommendat
             f"Each of {len(each)} kinds of hardware has its own recommendation",
             max((own.given.certainty for own in each.values()), key=list(Certainty).index),
             f"Measured side by side on {count_of(len(each), 'kind')} of hardware.",
-            "A speed-up applies only to its own hardware.",
-            "Runs that train to a target, with prices, would show which result is the cheapest.",
+            "A speed-up applies only to the hardware on which it was measured.",
+            "Runs that train to a target, combined with prices, would show which result is the cheapest.",
             alternatives=alternatives,
         )
     else:
@@ -129,8 +129,8 @@ def recommend_across_hardware(each: Mapping[str, HardwareAdvice]) -> Recommendat
             f"On {cheapest.hardware} a result costs {_usd(cheapest.cost)}.",
             f"On {dearest.hardware} ({setting_text(dearest.setting)}) it costs {_usd(dearest.cost)}: "
             f"{dearest.cost.value / cheapest.cost.value:.2g}x as much.",
-            "" if sure else "The intervals of the costs overlap.",
-            "A speed-up applies only to its own hardware.",
+            "" if sure else "The cost intervals overlap.",
+            "A speed-up applies only to the hardware on which it was measured.",
             chosen=cheapest.setting,
             alternatives=alternatives,
         )
@@ -177,7 +177,7 @@ def no_baseline(situation: Situation) -> Recommendation:
     settings = situation.settings
     planned = next((setting for setting in settings if setting.setting == situation.manifest.baseline), None)
     if any(setting.measured for setting in settings) and planned is None:
-        why, more = "the plan names no baseline", "Set baseline={key: value} and run again."
+        why, more = "the plan specifies no baseline", "Set baseline={key: value} and run again."
     elif any(setting.measured for setting in settings) and planned is not None:
         why, more = "the baseline was not measured", f"It is {planned.verdict_reason}."
     else:
@@ -187,7 +187,7 @@ def no_baseline(situation: Situation) -> Recommendation:
         elif settings:
             more = f"No setting can run here; the first is {settings[0].verdict_reason}."
         else:
-            more = "The plan has no setting."
+            more = "The plan contains no settings."
     settle = sweep_command(situation.manifest) if planned is not None else None
     return advice(f"Nothing can be recommended: {why}", Certainty.not_yet, more, settle=settle)
 
@@ -208,7 +208,7 @@ def no_sound_setting(situation: Situation, faster: Sequence[SettingFinding]) -> 
     added = _repeats_to_settle(situation, named)
     more = added if added <= situation.room else 0
     return advice(
-        f"No setting is recommended: none faster is shown to keep its {quality_name(situation)}",
+        f"No setting is recommended: no faster one demonstrably keeps its {quality_name(situation)}",
         Certainty.not_yet,
         tradeoff_sentence(situation, named),
         LONGER_TRAINING if added > situation.room else "",
@@ -221,7 +221,7 @@ def tradeoff_sentence(situation: Situation, setting: SettingFinding) -> str:
     """Describe a faster setting's trade-off: `2.9x ..., and accuracy falls from 0.97 to 0.92`."""
     assert setting.ratio is not None
     base, name = situation.baseline, quality_name(situation)
-    gain = f"Faster is {setting_text(setting)}: {ratio_text(setting.ratio, situation.baseline_name)}"
+    gain = f"A faster setting is {setting_text(setting)}: {ratio_text(setting.ratio, situation.baseline_name)}"
     if setting.quality is None or base is None or base.quality is None:
         return f"{gain}, and its {name} could not be compared."
     before, after = significant(base.quality.value), significant(setting.quality.value)
@@ -235,7 +235,7 @@ def tradeoff_sentence(situation: Situation, setting: SettingFinding) -> str:
     if _is_worse(situation, setting):
         margin = significant(situation.quality.margin)
         return f"{gain}; {moves}, perhaps by more than the margin of {margin} ({interval})."
-    return f"{gain}; {name} not settled ({after}, was {before}; {interval})."
+    return f"{gain}; {name} is undecided ({after}, was {before}; {interval})."
 
 
 def quality_name(situation: Situation) -> str:

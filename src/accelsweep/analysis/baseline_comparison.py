@@ -27,10 +27,10 @@ from accelsweep.results import Doubt, Outcome
 from accelsweep.significant_digits import count_of
 
 MAX_DISTURBED_SHARE = 0.5
-"""The largest share of disturbed runs at which a verdict on a setting is still given."""
+"""The largest share of disturbed runs at which a setting still receives a verdict."""
 
 MIN_BLOCKS_ACROSS_HARDWARE = 3
-"""The number of blocks per side required for a verdict across different hardware; pairs require the same number."""
+"""The blocks per side required for a verdict across different hardware; paired comparisons require the same number."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Comparison:
 class Rules:
     """The inputs to verdicts: the family, the practical threshold, the swept axes, and the fields allowed to differ.
 
-    `looks` lists the block counts of the interim analyses, whose verdicts decide whether to add blocks; it is empty if
-    the number of blocks is fixed.
+    `looks` lists the block counts of the interim analyses, whose verdicts determine whether to add blocks; it is
+    empty if the number of blocks is fixed.
     """
 
     family: Family
@@ -103,7 +103,7 @@ def _partner_or_reason(group: SettingRuns, baselines: Sequence[SettingRuns], rul
     if any(group.setting == base.setting for base in baselines):
         return Comparison(None, Verdict.baseline, "the setting that the others are compared with", group)
     if not baselines:
-        return Comparison(None, Verdict.undecided, "the plan names no baseline to compare with")
+        return Comparison(None, Verdict.undecided, "the plan specifies no baseline to compare with")
     measured = [base for base in baselines if base.rated]
     if not measured:
         reason = f"the baseline was not measured: {outcome_summary(baselines[0])}"
@@ -152,16 +152,16 @@ def make_pair(group: SettingRuns, partner: SettingRuns, ours: BlockValues, their
 
 def _verdict(group: SettingRuns, partner: SettingRuns, ratio: Estimate, threshold: float) -> tuple[Verdict, str]:
     """Return the verdict that the interval supports, unless disturbances or too few blocks rule out a verdict."""
-    for side, whose in ((group, "its own"), (partner, "those of the other side")):
+    for side, whose in ((group, "its own"), (partner, "the other side's")):
         if (disturbed := disturbance(side)) is not None:
             return Verdict.disturbed, f"{whose} runs were disturbed: {disturbed}"
     if on_different_hardware(group, partner):
         blocks, least = min(len(group.blocks), len(partner.blocks)), MIN_BLOCKS_ACROSS_HARDWARE
         if blocks < least:
-            return Verdict.not_yet, f"a verdict across hardware needs {least} blocks of each side, not {blocks}"
+            return Verdict.not_yet, f"a verdict across hardware requires {least} blocks of each side, not {blocks}"
     elif not is_paired(group.log_rates, partner.log_rates):
         shared = len(group.blocks & partner.blocks)
-        return Verdict.not_yet, f"a verdict needs {MIN_PAIRS} blocks that hold both sides, and there are {shared}"
+        return Verdict.not_yet, f"a verdict requires {MIN_PAIRS} blocks that contain both sides, not {shared}"
     return verdict(ratio, threshold, group.rate_metric)
 
 
@@ -179,7 +179,7 @@ def on_different_hardware(group: SettingRuns, partner: SettingRuns) -> bool:
 
 
 def tied_with(best: SettingRuns, others: Sequence[SettingRuns], rules: Rules) -> list[SettingRuns]:
-    """Return the settings in `others` that are comparable with `best` and may be as fast.
+    """Return the settings in `others` that are comparable with `best` and may be equally fast.
 
     After J. C. Hsu, "Simultaneous confidence intervals for all distances from the 'best'", Annals of Statistics 1981: a
     setting is worse only if the interval of its ratio to the best is entirely below 1.
@@ -220,22 +220,26 @@ def outcome_summary(group: SettingRuns) -> str:
             reasons = (run.reason or (run.metrics[metric].reason if metric in run.metrics else None) for run in ended)
             reason = next((reason for reason in reasons if reason), "no rate was recorded")
             parts.append(f"{len(ended)} of {len(group.runs)} runs: {outcome} ({reason})")
-    return "; ".join(parts) if parts else "no run is planned"
+    return "; ".join(parts) if parts else "no runs are planned"
 
 
 def _unpaired_doubt(group: SettingRuns, partner: SettingRuns) -> Doubt:
     if on_different_hardware(group, partner):
         ours, theirs = (len({run.machine for run in side.rated}) for side in (group, partner))
-        others = "one node tells nothing of the others of its kind" if 1 in (ours, theirs) else "other nodes may differ"
+        others = (
+            "a single node reveals nothing about others of its kind"
+            if 1 in (ours, theirs)
+            else "other nodes may differ"
+        )
         return Doubt(
             code="unlike_nodes",
             message=f"measured on {count_of(ours, 'node')} of one kind, the baseline on {count_of(theirs, 'node')} of "
-            f"another; the interval rests on blocks and holds for these nodes: {others}",
-            remedy="let more repeats run on more nodes of each kind: nodes of one kind differ, too",
+            f"another; the interval is based on blocks and applies only to these nodes: {others}",
+            remedy="run more repeats on more nodes of each kind, because even nodes of the same kind differ",
         )
     shared = len(group.blocks & partner.blocks)
     return Doubt(
         code="unpaired",
-        message=f"blocks that hold this setting and the baseline: {shared}; differences between blocks are not removed",
+        message=f"blocks that contain both this setting and the baseline: {shared}; block effects are not removed",
         remedy="measure both in 3 or more common blocks: raise repeats, or run the same command with --add-repeats 3",
     )

@@ -199,7 +199,7 @@ def _why_missing(folder: SweepFolder, block: str, run: str, damage: DamagedFile 
         return not_run_reason_with_remedy(folder, block, "the same command measures it")
     try:
         read_record_at(damaged[-1], run)
-        why = "by hand: it can be read"
+        why = "manually: it is readable"
     except DamagedFile as error:
         why = error.reason
     return f"its record was set aside as {damaged[-1].name} ({why}); the same command measures it again"

@@ -26,7 +26,7 @@ ACCELERATOR_FIELDS = frozenset({"device", "driver"})
 """Hardware fields that necessarily differ between accelerators: a CPU run has no GPU in its fingerprint."""
 
 MODEL_FIELDS = ACCELERATOR_FIELDS | {"host"}
-"""Hardware fields that differ between settings on different device models, which are in different nodes."""
+"""Hardware fields that differ between settings on different device models, because these are in different nodes."""
 
 VERSION_KEYS = frozenset({"model", "data", "optimizer", "trainer", "loop", "precision", "batch_size", "seed"})
 """Keys that two versions may set differently, because their `conf/` is part of the comparison; excludes timing keys."""
@@ -66,7 +66,7 @@ def source_doubt(a: SettingRuns, b: SettingRuns) -> Doubt | None:
     """Return a doubt if the compared runs used different sources of one of the user's own packages."""
     for package, ours, theirs in _varying(lambda run: run.sources, a.measured, b.measured):
         message = f"the sources of {package} differ: {ours}, {theirs}"
-        remedy = f"if {package} was not meant to change, measure both from one commit"
+        remedy = f"if {package} was not meant to change, measure both at the same commit"
         return Doubt(code="sources_differ", message=message, remedy=remedy)
     return None
 
@@ -76,7 +76,7 @@ def _differences(a: SettingRuns, b: SettingRuns, axes: Collection[str]) -> Itera
     # `model/encoder` sets `model.encoder`, and `optimizer@slow` sets `slow`
     swept = [axis.lstrip("+~").rpartition("@")[2].replace("/", ".") for axis in axes]
     ours, theirs = ({} if group.config is None else group.config.raw for group in (a, b))
-    if all(axis.partition(".")[0] in (*ours, *theirs) for axis in swept):  # others choose overlays, which set any key
+    if all(axis.partition(".")[0] in (*ours, *theirs) for axis in swept):  # other axes are overlays, which set any key
         for field, own, other in _config_differences(ours, theirs):
             is_swept = any(
                 field == axis or field.startswith(f"{axis}.") or axis.startswith(f"{field}.") for axis in swept
@@ -136,7 +136,7 @@ def with_search_brackets(group: SettingRuns, partner: SettingRuns, interval: Int
         return interval
     open_sides = [side.label for side in (group, partner) if _bracket(side) is None]
     if open_sides:
-        why = f"the search ended at measure.max_batch, so {' and '.join(open_sides)} may hold more: raise it"
+        why = f"the search ended at measure.max_batch, so {' and '.join(open_sides)} may fit larger batches: raise it"
         return replace(interval, half_width=None, reason=why)
     half_width = interval.half_width
     if half_width is None:

@@ -1,8 +1,8 @@
 """Compares two sweeps setting by setting, and implements gates that fail on a regression.
 
-Runs of different sweeps share no blocks, so they cannot be paired: the intervals are Welch's, with blocks as units, in
-a family of all common settings. The doubts about both sweeps' runs are reported with the ratio. The exception is
-`unpaired`, which would apply to every setting and could not be resolved by further repeats.
+Runs of different sweeps share no blocks, so they cannot be paired: the intervals are Welch's, with blocks as units, and
+form one family across all common settings. The doubts about both sweeps' runs are reported with the ratio. The
+exception is `unpaired`, which would apply to every setting and could not be resolved by further repeats.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ def parse_gate(text: str) -> Gate:
     """Parse a gate such as `slower:2%`, `slower:0.02` or `slower` (2 %). Raises InputError for any other text."""
     match = re.fullmatch(r"(slower|faster)(?::(\d+(?:\.\d+)?)(%?))?", text.strip())
     if match is None:
-        raise InputError(f"--fail-if {text!r} is not understood; write for example slower:2%")
+        raise InputError(f"--fail-if {text!r} is not a valid gate; use, for example, slower:2%")
     number = float(match[2]) / (100.0 if match[3] else 1.0) if match[2] else THRESHOLD
     if number >= 1.0:
-        raise InputError(f"--fail-if {text!r}: a threshold of {number:.0%} is too large; write for example slower:2%")
+        raise InputError(f"--fail-if {text!r}: a threshold of {number:.0%} is too large; use, for example, slower:2%")
     return Gate(Verdict(match[1]), number)
 
 
 def compare_sweeps(
     before: tuple[Iterable[RunRow], Manifest], after: tuple[Iterable[RunRow], Manifest], across: Collection[str] = ()
 ) -> SweepComparison:
-    """Compare the common settings of two sweeps, each passed as the runs that `collect` returned and the plan.
+    """Compare the common settings of two sweeps, each passed as the runs returned by `collect` and the plan.
 
     Settings are matched by name, so their configs are identical. Differences in hardware or public versions are
     rejected unless named in `across`. Differences in the sources of the user's packages only raise a doubt, because
@@ -164,8 +164,8 @@ def single_machine_refusal(old: SettingRuns, new: SettingRuns) -> str | None:
     if len(before) > 1 or len(after) > 1 or before == after or None in before | after:
         return None
     return (
-        f"the machine differs: {before.pop()} (before), {after.pop()} (after), and machines of one kind differ too: "
-        "measure both sides on one machine, or each on several; to compare them anyway, set "
+        f"the machine differs: {before.pop()} (before), {after.pop()} (after), and even machines of the same model "
+        "differ: measure both sides on the same machine, or each on several; to compare them anyway, set "
         f"analysis.across=[{MACHINE}]"
     )
 
@@ -180,7 +180,7 @@ class GateState(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """The exit code of a command with a gate; runs that the gate does not judge do not affect it."""
+        """The exit code of a command with a gate; runs that the gate does not cover do not affect it."""
         codes = {GateState.regression: EXIT_REGRESSION, GateState.not_measured: EXIT_INCOMPLETE}
         return codes.get(self, EXIT_OK)
 
@@ -238,5 +238,5 @@ def gate_message(settings: Sequence[GateResult], state: GateState) -> str:
     if state is GateState.not_measured:
         return f"{of} could not be judged: {here[0].reason if here else 'nothing could be compared'}"
     if state is GateState.none_found:
-        return f"none was found, but {of} could still hide one: more blocks would show it"
+        return f"none was found, but {of} could still hide one: more blocks would reveal it"
     return f"shown absent in {'the only comparison' if len(settings) == 1 else f'all {len(settings)} comparisons'}"

@@ -99,7 +99,7 @@ def epoch_samples(group: SettingRuns) -> float | None:
 def prices_used(
     groups: Sequence[SettingRuns], found: Sequence[Mapping[str, Estimate]], prices: Prices
 ) -> tuple[PriceUsed, ...]:
-    """Return the prices that were used to compute `found`, these settings' costs."""
+    """Return the prices that were used to compute `found`, the costs of these settings."""
     measured = [(group.config, _device_names(group)) for group in groups if group.measured]
     devices = [price_on(prices, config, models) for config, models in measured if config is not None]
     names = {device[0] for device in devices if device is not None}
@@ -114,11 +114,11 @@ def missing_costs(groups: Sequence[SettingRuns], found: Sequence[Mapping[str, Es
         return ()
     lines = []
     if any("usd_per_hour" in one and epoch_samples(group) is None for group, one in zip(groups, found, strict=True)):
-        lines.append("Cost per epoch: not given, because the records do not hold the size of the training data.")
+        lines.append("Cost per epoch: not available, because the records do not contain the size of the training data.")
     if not any("usd_per_result" in one for one in found):
         aimed = any(TIME in run.metrics for group in groups for run in group.measured)
-        why = "no run reached its target" if aimed else "no run of this sweep trains to a target"
-        lines.append(f"Cost per result: not given, because {why}.")
+        why = "no run reached its target" if aimed else "no run in this sweep trains to a target"
+        lines.append(f"Cost per result: not available, because {why}.")
     return tuple(lines)
 
 
@@ -127,10 +127,8 @@ def no_cost_reason(prices: Prices, found: Sequence[Mapping[str, Estimate]]) -> s
     if any("usd_per_million_samples" in one for one in found):
         return None
     if not prices.hourly:
-        return (
-            "no prices were given, so there are no costs; add prices=NAME from conf/prices/ or +prices.devices.cuda=USD"
-        )
-    return f"no price matches the devices that were measured; prices.devices has {', '.join(sorted(prices.hourly))}"
+        return "no prices are configured; for costs, add prices=NAME from conf/prices/ or +prices.devices.cuda=USD"
+    return f"no price matches the measured devices; prices.devices contains {', '.join(sorted(prices.hourly))}"
 
 
 def _device_names(group: SettingRuns) -> tuple[str, ...]:

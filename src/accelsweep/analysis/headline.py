@@ -24,7 +24,10 @@ MOST_WORDS = 12
 
 
 class Wording(NamedTuple):
-    """Phrases for higher and lower values of the compared metric: `gain` takes a ratio, `beyond` a percentage."""
+    """Phrases for higher and lower values of the compared metric.
+
+    `gain` is formatted with a ratio, `beyond` with a percentage.
+    """
 
     noun: str
     more: str
@@ -40,7 +43,7 @@ FASTER = Wording(
     more="faster",
     less="slower",
     gain="is {} faster",
-    unknown_gain="is faster, by how much is not known",
+    unknown_gain="is faster, by an unknown factor",
     nothing="nothing is faster",
     beyond="is more than {} faster",
 )
@@ -49,10 +52,10 @@ LARGER = Wording(
     noun="largest batch",
     more="larger",
     less="smaller",
-    gain="holds a batch {} larger",
-    unknown_gain="holds a larger batch, by how much is not known",
-    nothing="nothing holds a larger batch",
-    beyond="holds a batch more than {} larger",
+    gain="fits a batch {} larger",
+    unknown_gain="fits a larger batch, by an unknown factor",
+    nothing="nothing fits a larger batch",
+    beyond="fits a batch more than {} larger",
 )
 
 
@@ -147,12 +150,12 @@ def gain_headline(setting: SettingFinding, baseline: SettingFinding | None, word
 
 
 def interval_sentence(ratio: Estimate, baseline: SettingFinding | None, wording: Wording = FASTER) -> str:
-    """Return `Between 1.4x and 2.4x, against 32-bit, 1 process, batch 32.`."""
-    against = f"against {setting_text(baseline)}" if baseline is not None else "against the baseline"
+    """Return `Between 1.4x and 2.4x, compared with 32-bit, 1 process, batch 32.`."""
+    against = f"compared with {setting_text(baseline)}" if baseline is not None else "compared with the baseline"
     if ratio.low is None or ratio.high is None:
-        return f"Without an interval, {against}."
+        return f"No interval, {against}."
     if is_uninformative(ratio.low, ratio.high):
-        return f"How much {wording.more} is {UNKNOWN}, {against}."
+        return f"The factor by which it is {wording.more} is {UNKNOWN}, {against}."
     _, low, high = ratio_digits(ratio.value, ratio.low, ratio.high)
     return f"Between {low}x and {high}x, {against}."
 
@@ -163,7 +166,7 @@ def ratio_text(ratio: Estimate, name: str, wording: Wording = FASTER) -> str:
         return f"{format_ratio(ratio.value, ratio.low, ratio.high)} the {wording.noun} of {name}"
     if ratio.low <= 1.0 <= ratio.high:
         return f"its {wording.noun} relative to that of {name} is {UNKNOWN}"
-    return f"{wording.more if ratio.low > 1.0 else wording.less} than {name}, by how much is {UNKNOWN}"
+    return f"{wording.more if ratio.low > 1.0 else wording.less} than {name}; by how much is {UNKNOWN}"
 
 
 def percent_change(ratio: Estimate) -> tuple[str, str]:
@@ -213,7 +216,7 @@ def short_name(setting: SettingFinding, other: SettingFinding | None, most: int)
 def add_blocks_command(manifest: Manifest, added: int) -> str | None:
     """Return the command line that adds the given number of blocks to this sweep; None if the number is 0.
 
-    Sweeps that use a pilot and sweeps that run until decided determine the number themselves.
+    Sweeps with a pilot and sweeps that run until decided determine this number themselves.
     """
     if not added:
         return None

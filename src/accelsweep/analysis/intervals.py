@@ -94,12 +94,12 @@ def variance(values: Sequence[float]) -> float:
 def t_interval(values: Sequence[float], family: Family) -> Interval:
     """Return the mean of independent values with Student's t-interval ("The Probable Error of a Mean", 1908).
 
-    No interval is computed for values identical to the last digit, because the clock or the quantity is then too coarse
-    to show noise.
+    No interval is computed for values that are identical to the last digit, because the clock or the quantity is then
+    too coarse to reveal noise.
     """
     center, count = mean(values), len(values)
     if count < 2:
-        return Interval(center, None, count, "one repeat shows no spread; an interval needs at least 2")
+        return Interval(center, None, count, "a single repeat has no spread; an interval requires at least 2")
     spread = math.sqrt(variance(values))
     if spread <= _NO_SPREAD * max(1.0, abs(center)):
         return Interval(center, None, count, f"all {count} values are identical, so their spread is unknown")
@@ -118,7 +118,7 @@ def welch_interval(a: Sequence[float], b: Sequence[float], family: Family) -> In
     """
     center, count = mean(a) - mean(b), min(len(a), len(b))
     if count < 2:
-        return Interval(center, None, count, "one repeat shows no spread; an interval needs at least 2 on both sides")
+        return Interval(center, None, count, "a single repeat has no spread; an interval requires at least 2 per side")
     parts = [(variance(side) / len(side), len(side) - 1) for side in (a, b)]
     squared_error = math.fsum(part for part, _ in parts)
     if math.sqrt(squared_error) <= _NO_SPREAD * max(1.0, abs(center)):
@@ -187,7 +187,7 @@ def verdict(ratio: Estimate, threshold: float, metric: str = "samples_per_second
         return Verdict.smaller if metric in SIZE_METRICS else Verdict.slower, f"{text} lies below {lower:.4g}"
     if lower <= ratio.low and ratio.high <= upper:
         return Verdict.same, f"{text} lies within {lower:.4g} to {upper:.4g}"
-    return Verdict.undecided, f"{text} reaches to both sides of {lower if ratio.low < lower else upper:.4g}"
+    return Verdict.undecided, f"{text} extends to both sides of {lower if ratio.low < lower else upper:.4g}"
 
 
 def pooled_noise(pairs: Iterable[tuple[Mapping[str, float], Mapping[str, float]]]) -> float | None:

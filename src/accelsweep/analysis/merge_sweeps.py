@@ -3,7 +3,7 @@
 Run and block names are prefixed with the sweep's name (`A/3f2a-r0`), so that nothing is paired across sweeps. For a
 setting planned by several sweeps, there is one finding per kind of hardware. A different commit or different software
 on identical hardware counts as a different kind, named after the commit or the sweep. If nothing differs, the runs
-count as further repeats.
+count as additional repeats.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def merge(name: str, parts: Sequence[Part]) -> tuple[list[RunRow], Manifest]:
     runs = _mark_hardware([_renamed(part.name, run) for part in parts for run in part.runs])
     axes = tuple(dict.fromkeys(axis for part in parts for axis in part.manifest.axes))
     settings = _settings(parts, axes, {run.setting: run.config.raw for run in runs if run.config is not None})
-    # the row of an unsupported setting is dropped if another sweep supports the setting or already reports the same
+    # the row of an unsupported setting is dropped if another sweep supports it or has already contributed such a row
     merged, seen = [], {setting.name for setting in settings if setting.unsupported is None}
     for run in runs:
         if run.run is None and run.outcome is Outcome.unsupported:

@@ -49,7 +49,7 @@ def objectives(settings: Sequence[SettingFinding], quality: QualityMeasure, thre
     """Return the objectives available for all `settings`: time per sample, money, energy, memory, quality.
 
     `threshold` is the largest relative difference in rate, cost or memory that does not matter; quality has its own
-    margin. Energy and memory count only if all readings have the same scope or kind.
+    margin. Energy and memory are included only if all readings have the same scope or kind.
     """
     memory, money = common_memory_metric(settings) or MEMORY_METRICS[0], cost_metric(settings)
     ends = {
@@ -73,8 +73,8 @@ def objectives(settings: Sequence[SettingFinding], quality: QualityMeasure, thre
 def pareto_front(goals: Mapping[str, Objective], count: int) -> list[int]:
     """Return the indices below `count` that no other index dominates.
 
-    To dominate is to be as good in all objectives and better in at least one. A value without an interval proves
-    nothing, so a setting with few runs stays on the front.
+    An index dominates another if it is as good in all objectives and better in at least one. A value without an
+    interval proves nothing, so a setting with few runs stays on the front.
     """
 
     def dominates(index: int, other: int) -> bool:

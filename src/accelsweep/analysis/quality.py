@@ -21,7 +21,7 @@ NOT_MEASURED = "quality: not measured"
 FASTER_BUT_WORSE = "faster, but worse"
 
 _SHARES = ("acc", "f1", "auc", "auroc", "precision", "recall", "dice", "iou", "jaccard", "specificity")
-"""Words in the names of metrics that range from 0 to 1: torchmetrics' names and common abbreviations."""
+"""Words that identify metrics with a range of 0 to 1: torchmetrics' names and common abbreviations."""
 
 
 @dataclass(frozen=True)

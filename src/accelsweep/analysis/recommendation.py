@@ -49,7 +49,7 @@ from accelsweep.significant_digits import count_of
 MORE_REPEATS = "more repeats would settle it"
 
 QUIETER_RUNS = (
-    "quieter runs would help more than repeats: stop other work, lengthen the windows, or sweep fewer settings"
+    "less noise would help more than extra repeats: stop other work, lengthen the windows, or sweep fewer settings"
 )
 
 
@@ -199,7 +199,7 @@ def _keep_baseline(situation: Situation, baseline: SettingFinding, worse: Sequen
     return advice(
         f"Stay with {name}: {why}",
         Certainty.sure,
-        f"None of {count_of(others, 'other setting')} that could be compared {beyond}"
+        f"None of the {count_of(others, 'other setting')} that could be compared {beyond}"
         f"{' without losing quality' if worse else ''}.",
         tradeoff_sentence(situation, worse[0]) if worse else "",
         chosen=baseline,

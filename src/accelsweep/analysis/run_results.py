@@ -189,7 +189,7 @@ class SettingRuns:
 
 
 def rate_metric_of(manifest: Manifest, runs: Sequence[RunRow]) -> str:
-    """Return the metric that the sweep compares: `analysis.rate`, else that of the baseline's or the first task."""
+    """Return the metric that the sweep compares: `analysis.rate`, else that of the baseline's or first run's task."""
     first = sorted(runs, key=lambda run: run.setting != manifest.baseline)
     return compared_rate(
         manifest.options.analysis.rate, (run.config.task_name for run in first if run.config is not None)

@@ -133,7 +133,7 @@ def scaling(curves: Sequence[ScalingCurve], rules: Rules) -> tuple[ScalingPoint,
     result = []
     for curve, group in points:
         if group is curve.base:
-            reason = "the series' fewest devices, which the others are compared with"
+            reason = "the smallest device count in the series, the reference for all others"
             interval = Interval(0.0, None, len(group.log_rates), reason)
         else:
             interval = next(intervals)
@@ -230,7 +230,7 @@ def _divisor(n: Array | float, at: Array) -> Array:
 
 
 def _jacobian(counts: Array, at: Array) -> Array:
-    """Return the derivatives of the centred residuals with respect to s and k, (counts, 2)."""
+    """Return the derivatives of the centred residuals with respect to s and k, with shape (counts, 2)."""
     slopes = np.stack([counts - 1.0, counts * (counts - 1.0)], axis=1) / _divisor(counts, at)[:, np.newaxis]
     return np.asarray(slopes - slopes.mean(axis=0))
 
@@ -245,7 +245,9 @@ def _unpaired_interval(rest: Sequence[Sequence[float]], weight: Array, at: float
     center = at + math.fsum(w * mean(row) for w, row in zip(weight, rest, strict=True))
     count = min(map(len, rest))
     if count < 2:
-        return Interval(center, None, count, "one repeat shows no spread; an interval needs at least 2 of each number")
+        return Interval(
+            center, None, count, "a single repeat has no spread; an interval requires at least 2 per device count"
+        )
     parts = [(w**2 * variance(row) / len(row), len(row) - 1) for w, row in zip(weight, rest, strict=True)]
     squared = math.fsum(part for part, _ in parts)
     if squared == 0.0:
@@ -314,12 +316,12 @@ def _form(members: dict[int, SettingRuns], intervals: Sequence[Interval]) -> tup
     """Return the form of the law that the intervals support, together with the reason if they support none."""
     for count, group in members.items():
         if (disturbed := disturbance(group)) is not None:
-            return LawForm.disturbed, f"the runs on {count} were disturbed: {disturbed}"
+            return LawForm.disturbed, f"the runs at device count {count} were disturbed: {disturbed}"
     lows, highs = [interval.low for interval in intervals], [interval.high for interval in intervals]
     if None in (*lows, *highs):
         return LawForm.undecided, next(one.reason or "" for one in intervals if one.half_width is None)
     if any(high is not None and high < 0 for high in highs):
-        return LawForm.beyond, "the rate grows faster than the number of devices, and the law has no room for that"
+        return LawForm.beyond, "the rate grows faster than the number of devices, which the law cannot represent"
     contention, coherency = (low is not None and low > 0 for low in lows)
     return LawForm.universal if coherency else LawForm.amdahl if contention else LawForm.ideal, ""
 
@@ -340,7 +342,9 @@ def _clip(value: float, interval: Interval, family: Family, most: float) -> Esti
 
 def _device_count(contention: Estimate, coherency: Estimate, worth: float) -> DeviceCount:
     """Return `most_devices` with its interval; more contention or coherency results in fewer devices."""
-    assert None not in (contention.low, contention.high, coherency.low, coherency.high), "a conclusive form has ends"
+    assert None not in (contention.low, contention.high, coherency.low, coherency.high), (
+        "a conclusive form has finite intervals"
+    )
     return DeviceCount(
         value=most_devices(contention.value, coherency.value, worth),
         low=most_devices(contention.high or 0.0, coherency.high or 0.0, worth),

@@ -54,7 +54,7 @@ def build_finding(
     levels: Doubt | None,
     context: Context,
 ) -> SettingFinding:
-    """Return a setting's finding; `levels` is the doubt that its rates form two levels."""
+    """Return a setting's finding; `levels` is the `two_levels` doubt, if it was raised."""
     doubts = [*comparison.doubts, *setting_doubts(group, context.outlying, context.overlapping), levels]
     metrics = summaries(group)
     return SettingFinding(
@@ -152,7 +152,7 @@ def memory_share(metrics: Mapping[str, Summary], effective: Effective | None, si
 
 
 def bottleneck_of(group: SettingRuns) -> StepBottleneck | None:
-    """Judge the bottleneck as for one run, but on the mean shares of a step's parts; None without a breakdown.
+    """Determine the bottleneck as for a single run, but from mean shares; None if no run has a breakdown.
 
     Parts that any run could not measure are left out.
     """

@@ -59,10 +59,10 @@ class Moderated:
 
 
 def moderate(variances: Array, degrees: Array, settings: int) -> Moderated:
-    """Shrink sample variances, (..., pairs) with pairs >= 2 and each above 0, towards their common prior.
+    """Shrink positive sample variances of shape (..., pairs), with pairs >= 2, towards their common prior.
 
-    Leading axes are simulated sweeps. `degrees` are the variances' degrees of freedom, (pairs,) or of the same shape;
-    `settings` is the number of settings in the pool, including the baseline. Smyth 2004, section 6.2: once the
+    Leading axes are simulated sweeps. `degrees` are the variances' degrees of freedom, of shape (pairs,) or (...,
+    pairs); `settings` is the number of settings in the pool, including the baseline. Smyth 2004, section 6.2: once the
     contribution of chance alone is removed, the mean of the log variances determines the prior variance, and their
     spread determines the prior's degrees of freedom (capped at `analysis.intervals.prior_degrees`).
     """
@@ -79,7 +79,7 @@ def moderate(variances: Array, degrees: Array, settings: int) -> Moderated:
 
 
 def half_widths(variances: Array, counts: Array, settings: int, each: float, plain: float) -> Array:
-    """Return the half-widths, (..., pairs), of the mean differences in one pool, in units of the differences.
+    """Return the half-widths of the mean differences in one pool, of shape (..., pairs), in units of the differences.
 
     `variances` and `settings` are as in `moderate`; `counts` contains the number of differences (3 or more) behind each
     variance. `each` is the confidence of an interval in its family, and `plain` is the confidence of the setting's own
@@ -104,9 +104,9 @@ def trigamma(x: Array) -> Array:
 def inverse_trigamma(y: Array) -> Array:
     """Return the x > 0 with trigamma(x) = y, for y > 0.
 
-    This applies Newton's method to 1 / trigamma, which is nearly linear, so it converges from 1/2 + 1/y without
-    overshooting (Smyth 2004, appendix). For y above 1e7 and below 1e-6, the limits 1/sqrt(y) and 1/y are accurate
-    enough.
+    This applies Newton's method to 1 / trigamma, which is nearly linear, so the iteration converges from 1/2 + 1/y
+    without overshooting (Smyth 2004, appendix). For y above 1e7 and below 1e-6, the limits 1/sqrt(y) and 1/y are
+    accurate enough.
     """
     inner = np.clip(y, 1e-6, 1e7)
     x = 0.5 + 1.0 / inner
@@ -136,7 +136,10 @@ class Pair:
 
 @dataclass(frozen=True)
 class Pool:
-    """Pairs of one kind: `members` contains their indices among all pairs; variances and difference counts match it."""
+    """Pairs of the same kind.
+
+    `members` contains their indices among all pairs; `variances` and `counts` are in the same order.
+    """
 
     members: tuple[int, ...]
     variances: tuple[float, ...]

@@ -109,7 +109,7 @@ def planned_repeats(settings: Sequence[SettingFinding], manifest: Manifest) -> i
 
     The baseline is in every block, including those of settings added later, so it counts only if nothing else is
     planned. Findings on different hardware count separately, and findings with the verdict `refused` count only if all
-    have it. If nothing is planned to run, this is the number of repeats that the plan requests.
+    findings do. If nothing is planned to run, this is the number of repeats that the plan requests.
     """
     counts = [(setting, len({run.block for run in setting.runs})) for setting in settings]
     planned = [(setting, count) for setting, count in counts if count]
@@ -162,11 +162,13 @@ def repeats_for_resolution(
     ValueError if `resolution` is not above 0 or `most` is below 5.
     """
     if not resolution > 0.0 or most < MIN_BLOCKS:
-        raise ValueError(f"a resolution above 0 and a limit of 5 or more repeats are needed, not {resolution}, {most}")
+        raise ValueError(
+            f"the resolution must be above 0 and the limit at least 5 repeats, not {resolution} and {most}"
+        )
     if not noise:
         return None
 
-    def mean_half_width(repeats: int) -> float:  # in units of log ratios, if the variances stay as they are
+    def mean_half_width(repeats: int) -> float:  # in units of log ratios, assuming unchanged variances
         return fmean(
             critical_t(min(one.prior_degrees + repeats - 1, one.pool * (repeats - 1.0)), confidence, family)
             * math.sqrt(one.variance / repeats)

@@ -51,10 +51,10 @@ def setting_doubts(group: SettingRuns, outlying: Collection[str], overlapping: C
         found.append(Doubt(code=code, message=message, remedy=first.remedy))
     if 0 < measured < len(group.runs):
         message = f"{measured} of {len(group.runs)} planned repeats were measured; the others are not missing at random"
-        remedy = "see the failed runs' reasons, then run again"
+        remedy = "check why the runs failed, then run again"
         found.append(Doubt(code="missing_repeats", message=message, remedy=remedy))
     if 0 < rated < measured and group.rate_metric == "results_per_hour":
-        message = f"{rated} of {measured} measured repeats reached the target; the mean time leaves out the others"
+        message = f"{rated} of {measured} measured repeats reached the target; the mean time excludes the others"
         remedy = "raise measure.max_samples, or report that the setting often misses the target"
         found.append(Doubt(code="target_missed", message=message, remedy=remedy))
     for feature_doubts in registry.loaded("setting_doubts"):
@@ -62,13 +62,15 @@ def setting_doubts(group: SettingRuns, outlying: Collection[str], overlapping: C
     threads = sorted({run.effective.threads_per_rank for run in group.measured if run.effective})
     if len(threads) > 1:
         counts = " and ".join(map(str, threads))
-        message = f"its repeats had {counts} CPU threads per rank, so they did not measure the same"
-        remedy = "set `threads`, or measure them all again with equal cores"
+        message = f"its repeats had {counts} CPU threads per rank, so they are not equivalent"
+        remedy = "set `threads`, or measure all repeats again with the same number of cores"
         found.append(Doubt(code="threads_differ", message=message, remedy=remedy))
     if outliers := [str(run.repeat) for run in group.measured if run.run in outlying]:
-        which = f"repeat {outliers[0]} lies" if len(outliers) == 1 else f"repeats {', '.join(outliers)} lie"
-        message = f"{which} farther from the setting's mean than noise explains; no repeat was left out"
-        found.append(Doubt(code="outlier", message=message, remedy="check its log and environment before and after"))
+        which = f"repeat {outliers[0]} is" if len(outliers) == 1 else f"repeats {', '.join(outliers)} are"
+        message = f"{which} farther from the setting's mean than noise can explain; no repeat was excluded"
+        found.append(
+            Doubt(code="outlier", message=message, remedy="check its log, and its environment before and after")
+        )
     if shared := sum(run.run in overlapping for run in group.measured):
         message = f"{shared} of {measured} runs were timed while another run of this sweep used the same machine"
         remedy = "time one run per machine (measure.concurrency=1)"
@@ -83,7 +85,7 @@ def sweep_doubts(
     found = []
     if repeats < REPEATS_FOR_PUBLISHING and any(group.measured for group in groups):
         enough = f"{count_of(repeats, 'repeat')} per setting {'is' if repeats == 1 else 'are'} enough for a first look"
-        message = f"{enough}; publish nothing below {REPEATS_FOR_PUBLISHING}"
+        message = f"{enough}; do not publish with fewer than {REPEATS_FOR_PUBLISHING}"
         remedy = f"raise repeats, or run the same command with --add-repeats {REPEATS_FOR_PUBLISHING - repeats}"
         found.append(Doubt(code="few_repeats", message=message, remedy=remedy))
     drifts = [drift(group) for group in groups if group.setting == baseline]
@@ -93,7 +95,7 @@ def sweep_doubts(
     if len(hosts) > 1 and not compares_nodes:
         where = f"{len(hosts)} machines ({', '.join(hosts)})"
         message = f"runs were measured on {where}: rates differ by machine, paired speed-ups do not"
-        remedy = "compare speed-ups rather than rates, or keep the site to one machine"
+        remedy = "compare speed-ups rather than rates, or restrict the site to one machine"
         found.append(Doubt(code="mixed_hosts", message=message, remedy=remedy))
     return found
 
@@ -179,8 +181,8 @@ def uneven_noise(pairs: Sequence[Pair], family: int) -> list[Doubt | None]:
         for index, own, count in zip(pool.members, pool.variances, pool.counts, strict=True):
             if own / usual > special.fdtri(count - 1, total, 1.0 - NOISE_TEST_LEVEL / max(family, 1)):
                 times = math.sqrt(own / usual)
-                message = f"its ratio varies {times:.1f} times as much from block to block as is usual in this sweep"
-                remedy = "read the doubts and environments of its runs; longer windows or more blocks make up for noise"
+                message = f"its ratio varies {times:.1f} times as much from block to block as is typical of this sweep"
+                remedy = "check the doubts and environments of its runs; longer windows or more blocks compensate"
                 found[index] = Doubt(code="uneven_noise", message=message, remedy=remedy)
     return found
 
@@ -200,8 +202,8 @@ def noisy_baseline(groups: Sequence[SettingRuns], baseline: str | None) -> list[
         ratio, own, rest = _variance_ratio(base, [group for group in others if group.hardware == base.hardware])
         if rest and ratio > special.fdtri(own, rest, 1.0 - NOISE_TEST_LEVEL):
             message = (
-                f"the baseline varies {math.sqrt(ratio):.1f} times as much as the other settings, and every ratio has "
-                "its noise"
+                f"the baseline varies {math.sqrt(ratio):.1f} times as much as the other settings, and every ratio "
+                "inherits its noise"
             )
             remedy = (
                 "stop other work on the machine, add blocks with a higher block.baseline_runs, or choose a quieter "
@@ -234,7 +236,8 @@ def _squares(values: Sequence[float]) -> float:
 def _complete_tables(base: SettingRuns, others: Sequence[SettingRuns]) -> Iterator[list[Mapping[str, float]]]:
     """Yield complete, disjoint tables of log rates by setting and block, with the baseline first.
 
-    If blocks contain chunks of the settings, each chunk forms one table. Settings that lack a block are left out.
+    If the settings are divided into chunks, one per block, each chunk forms its own table. Settings that
+    lack a block are left out.
     """
     sharing: dict[frozenset[str], list[SettingRuns]] = {}
     for group in others:
@@ -303,5 +306,5 @@ def _levels_doubt(ordered: Sequence[float]) -> Doubt:
     return Doubt(
         code="two_levels",
         message=f"its rate has two levels, {apart:.1%} apart: {size} blocks at the lower, {count - size} at the upper",
-        remedy="find the cause (cores, clocks, memory placement); its mean and interval describe neither level",
+        remedy="find the cause (cores, clocks, memory placement); the mean and interval describe neither level",
     )

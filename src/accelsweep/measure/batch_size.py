@@ -1,7 +1,7 @@
 """Infers the number of samples from a batch's structure, to count the samples processed rather than those requested.
 
 A batch may consist of columns (inputs, targets), which share their first dimension, or be a list of samples. If both
-are possible, its loader must declare the batch size.
+interpretations are possible, the loader must declare the batch size.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Path = tuple[Any, ...]
 def possible_sizes(batch: Any, lone: bool = False) -> dict[int, tuple[Path, ...]]:
     """Return each number of samples that `batch` may contain, with the paths to the parts of that length.
 
-    The length of a tensor (samples, ...) is that of its first dimension, and columns count by the length they share. A
-    list of similar parts may also be a list of samples; if `lone` is set, so may a list with one part. Returns an empty
-    result if no part has a length, or if columns differ in length.
+    The length of a tensor (samples, ...) is the size of its first dimension; that of columns is their common length. A
+    list of similar parts may also be a list of samples; if `lone` is set, so may a list with a single part. Returns an
+    empty result if no part has a length, or if columns differ in length.
     """
     shape = _shape(batch)
     if shape is not None:
@@ -82,7 +82,7 @@ def declared_batch_size(loader: Any) -> int | None:
 def sizes_in_a_pass(loader: Any, size: int) -> set[int] | None:
     """Return the batch sizes in one pass: `size`, and the remainder in the last batch; None if unknown.
 
-    They are only known for torch's own BatchSampler over a sampler with a length.
+    The sizes are known only for torch's own BatchSampler over a sampler with a length.
     """
     from torch.utils.data import BatchSampler
 

@@ -1,8 +1,8 @@
-"""The probe pass, which measures how a step's time is spent. It trains after the window, so as not to disturb it.
+"""The probe pass, which measures how a step's time is spent. It trains after the window so as not to disturb it.
 
 A loop reports when it enters and leaves a phase. Each time, a mark is queued on the device (on a CPU, the clock is
 read), so that the intervals between marks cover the entire time. An interval belongs to the innermost open phase, or to
-`overhead`. On an asynchronous device the marks follow the device's own timeline, so that waiting for data only counts
+`overhead`. On an asynchronous device the marks follow the device's own timeline, so waiting for data counts only
 while the device is idle.
 
 Gradient exchange overlaps with the backward pass, so its cost cannot be timed directly. Instead, the second half of the
@@ -32,7 +32,7 @@ MIN_PROBED_STEPS = 3
 
 UNSEEN_REASONS = {
     "backward": "no backward pass of torch.autograd was detected in these steps: any time it took is in forward_share",
-    "optimizer": "no optimiser of torch.optim stepped in these steps: any other one's time is in the other shares",
+    "optimizer": "no optimiser from torch.optim ran in these steps: any other's time is in the other shares",
 }
 """Parts of every training step that may go undetected -> the reason given for the missing share."""
 
@@ -56,7 +56,7 @@ class PhaseTimer:
     """Divides the time into intervals, each assigned to a phase."""
 
     def __init__(self, device: TimedDevice, clock: Clock = monotonic) -> None:
-        """Timing only starts with `begin`."""
+        """Timing starts only with `begin`."""
         self._device, self._clock = device, clock
         self._open: list[str] = []
         self._marks: Marks | None = None
@@ -92,7 +92,7 @@ class PhaseTimer:
         self._open.pop()
 
     def around(self, phase: str, call: Callable[..., T]) -> Callable[..., T]:
-        """Return `call`, timed as this phase."""
+        """Return a version of `call` that is timed as this phase."""
 
         @functools.wraps(call)
         def timed(*arguments: Any, **options: Any) -> T:
@@ -129,7 +129,7 @@ class PhaseTimer:
 
     def end(self) -> PassHalf:
         """Wait for the device, stop timing, and return the times since `begin`."""
-        assert self._marks is not None, "begin() comes first"
+        assert self._marks is not None, "begin() must be called first"
         self._device.synchronise()
         self._cpu.stop()
         seconds, steps, intervals = dict.fromkeys(PARTS, 0.0), len(self._behind), self._marks.seconds()
@@ -149,7 +149,7 @@ class PhaseTimer:
 
 
 class ProbePass:
-    """A listener for a number of steps under a `PhaseTimer`, then the same number without gradient exchange."""
+    """A listener that times a number of steps with a `PhaseTimer`, then the same number without gradient exchange."""
 
     def __init__(self, timer: PhaseTimer, steps: int, disable_gradient_sync: Callable[[], bool] | None = None) -> None:
         """`disable_gradient_sync` is the loop's method; None for a single rank."""
@@ -175,7 +175,7 @@ class ProbePass:
 
 
 def probe_steps(requested: int, seconds: float, step_seconds: float, multiple_of: int) -> int:
-    """Return the number of steps in a pass: at most `requested`, within `seconds`, and in whole optimiser steps."""
+    """Return the number of steps in a pass: at most `requested`, within `seconds`, rounded up to optimiser steps."""
     fitting = max(MIN_PROBED_STEPS, int(seconds / step_seconds))
     return -(-min(requested, fitting) // multiple_of) * multiple_of
 
@@ -235,7 +235,7 @@ def breakdown_metrics(breakdown: Breakdown | str) -> dict[str, Metric]:
     scope = "probe pass, mean of all ranks"
     if isinstance(breakdown, str):
         return {name: Metric(value=None, unit="1", reason=breakdown) for name in SHARES}
-    not_separable = "not measured: this strategy cannot train without exchange, so that it is in the other shares"
+    not_separable = "not measured: this strategy cannot train without exchange, so its time is in the other shares"
     reasons = {"communication": not_separable, **UNSEEN_REASONS}
     behind = breakdown.device_behind
     metrics = {
@@ -245,7 +245,7 @@ def breakdown_metrics(breakdown: Breakdown | str) -> dict[str, Metric]:
         for part, name in _NAMES.items()
     }
     metrics["device_behind_share"] = Metric(
-        value=behind, unit="1", scope=scope, reason="a CPU is never behind itself" if behind is None else None
+        value=behind, unit="1", scope=scope, reason="a CPU cannot lag behind itself" if behind is None else None
     )
     return metrics
 

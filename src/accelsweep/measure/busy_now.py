@@ -1,4 +1,4 @@
-"""Detects other load on this machine before anything is measured. Runs repeat this check themselves."""
+"""Detects other load on this machine before anything is measured. Each run repeats this check."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _processor(seconds: float) -> Iterator[str]:
     if foreign >= FOREIGN * len(cores):
         others = {process: share for process, share in shares.items() if process not in own and share >= _MIN_CORES}
         busiest = sorted(others, key=lambda process: -others[process])[:_MAX_NAMES]
-        names = ", ".join(map(_name, busiest)) or "none of those that can be seen from here"
+        names = ", ".join(map(_name, busiest)) or "none of the visible processes"
         yield f"other processes keep {foreign:.1f} of {len(cores)} cores busy now ({names})"
 
 
@@ -74,7 +74,7 @@ def _gpus() -> Iterator[str]:
         state = DeviceState.of(device_state(gpu.identity, gpu.accelerator))
         if others := state.foreign_processes:
             names = ", ".join(_name_of(pid) for pid in others[:_MAX_NAMES])
-            yield f"other processes compute on {state.name or gpu.model} now ({names})"
+            yield f"other processes are using {state.name or gpu.model} now ({names})"
 
 
 def _name_of(pid: int) -> str:

@@ -88,7 +88,9 @@ class PackageEnergy:
         try:
             return {zone: int((zone / "energy_uj").read_text()) for zone in self._zones} or None
         except OSError as error:
-            self.reason = f"unavailable: RAPL counters cannot be read ({error.strerror}); they need root by default"
+            self.reason = (
+                f"unavailable: RAPL counters cannot be read ({error.strerror}); reading them requires root by default"
+            )
             return None
 
 
@@ -119,7 +121,7 @@ def energy_metrics(accelerator: str, ranks: list[dict[str, Any]], window_seconds
     as `[joules, reason]`. GPU energy is withheld for windows shorter than `SHORTEST_SECONDS`.
     """
     if window_seconds < SHORTEST_SECONDS:
-        reason = f"withheld: the counter moves every 0.1 s and the window lasted {window_seconds:.2f} s"
+        reason = f"withheld: the counter is updated every 0.1 s, and the window lasted {window_seconds:.2f} s"
         withheld = {"gpu": [None, f"{reason}: raise measure.min_seconds"]}
         ranks = [rank | withheld if "gpu" in rank else rank for rank in ranks]
     boards = [tuple(rank["gpu"]) for rank in ranks if "gpu" in rank]

@@ -56,7 +56,7 @@ def training_flops(step: Callable[[], Any]) -> OperationCount:
     with uncompiled(), counter:
         loss = step()
         if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
-            raise NotCounted("the training step gave no loss that needs a gradient")
+            raise NotCounted("the training step returned no loss that requires a gradient")
         counter.in_backward = True
         loss.backward()  # type: ignore[no-untyped-call]
     return counter.counted()
@@ -166,7 +166,7 @@ def cudnn_format(precision: str, device_type: str) -> str | None:
 def float32_matmul_precision() -> str:
     """Return torch's precision of float32 matrix products: `highest`, `high` or `medium`.
 
-    torch refuses to state it if it was set through `torch.backends.cuda.matmul.fp32_precision` (torch 2.9 and later).
+    torch raises an error if it was set through `torch.backends.cuda.matmul.fp32_precision` (torch 2.9 and later).
     """
     try:
         return torch.get_float32_matmul_precision()
@@ -264,9 +264,9 @@ _COUNTED_BY_ELEMENTS = frozenset(
     mse_loss binary_cross_entropy binary_cross_entropy_with_logits one_hot linspace eye rand rand_like randn
     randn_like bernoulli bernoulli_ uniform_ normal_ topk glu im2col pixel_shuffle pixel_unshuffle channel_shuffle
     native_channel_shuffle unfold _pdist_forward _cdist_forward rms_norm _fused_rms_norm grid_sampler_2d
-    """.split()  # noqa: SIM905  a list would take a page
+    """.split()  # noqa: SIM905  a list would take up a page
 )
-"""Operations that cost as much as the elements they write, in addition to those that torch tags as pointwise."""
+"""Operations whose cost is proportional to the elements they write, besides those that torch tags as pointwise."""
 
 
 def forward_traits(step: Callable[[], Any], model: torch.nn.Module, samples: int) -> Traits:
@@ -359,7 +359,7 @@ def utilisation_metrics(
     per sample.
     """
     datasheet = None if format_name is None else datasheet_flops_per_second(device_names[0], format_name)
-    no_datasheet = f"no datasheet's dense peak is known for {device_names[0]} in {format_name}"
+    no_datasheet = f"no dense datasheet peak is known for {device_names[0]} in {format_name}"
     achieved = flops_per_sample if isinstance(flops_per_sample, str) else flops_per_sample * samples_per_second
     peak = ceiling if isinstance(ceiling, str) else ceiling.flops_per_second
     devices, device = len(device_names), f"one device, {format_name}"

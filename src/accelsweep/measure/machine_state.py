@@ -38,7 +38,7 @@ def device_state(identity: str, accelerator: str) -> dict[str, Any]:
 
 
 class DeviceWatch:
-    """A device's state when the window opens and closes, which is under load, unlike before and after the run.
+    """A device's state when the window opens and closes: under load, unlike the states before and after the run.
 
     The driver is only queried outside the timed steps, because a polling thread would compete with the loop for the
     interpreter. The driver's own counters (`held_back`) cover the time in between.
@@ -127,8 +127,8 @@ def governor(cpus: Path = Path("/sys/devices/system/cpu")) -> str | None:
 class CpuUse:
     """CPU seconds between `start` and `stop` for this rank (with its loader workers) and all processes on its cores.
 
-    Its cores are those it may run on, because load on a shared machine's other cores takes no CPU time from it. Swap,
-    page faults and the time for which the machine slept are also read.
+    Only the cores available to the rank are included, because load on a shared machine's other cores takes no CPU time
+    from it. Swap, page faults and the time for which the machine slept are also recorded.
     """
 
     def __init__(self, clock: Clock = monotonic) -> None:
@@ -196,11 +196,11 @@ PACKAGES = ("torch", "lightning")
 def fingerprint(
     sources: Mapping[str, str], accelerator: str | None = None, software: Mapping[str, str] | None = None
 ) -> Fingerprint:
-    """Return this machine's fingerprint for runs on `accelerator`; needs neither torch nor CUDA.
+    """Return this machine's fingerprint for runs on `accelerator`; requires neither torch nor CUDA.
 
     For `cpu`, the machine's GPUs are omitted, so that a node counts as the same hardware with and without an allocated
     GPU; None includes all devices. `sources` are the digests of the user's packages. `software` contains the package
-    versions of the environment that runs use, if it is not this one.
+    versions of the environment used by runs, if it is not this one.
     """
     versions = {package: (software or {}).get(package) or metadata.version(package) for package in PACKAGES}
     split = {package: version.partition("+") for package, version in versions.items()}

@@ -20,7 +20,7 @@ from accelsweep.significant_digits import count_of
 
 @dataclass(frozen=True)
 class RankMemory:
-    """One rank's memory; a missing number is None, and `reasons` states why."""
+    """One rank's memory; a missing number is None, and `reasons` explains why."""
 
     allocated: int | None
     reserved: int | None
@@ -30,7 +30,7 @@ class RankMemory:
 
 
 def rank_memory(device: Any) -> RankMemory:
-    """Read the memory of this rank; `device` is a torch.device. Peaks count from the start of the process."""
+    """Read the memory of this rank; `device` is a torch.device. Peaks cover the time since the process started."""
     from accelsweep.devices.kinds import kind_of
 
     pss, reasons = None, {}
@@ -99,7 +99,7 @@ def parameter_bytes(module: Any) -> int:
 
 def shard_metric(ranks: list[int]) -> dict[str, Metric]:
     """Return `rank_parameter_bytes`, given every rank's `parameter_bytes`."""
-    scope = f"the fullest of {count_of(len(ranks), 'rank')}; all ranks together keep {sum(ranks)}"
+    scope = f"the fullest of {count_of(len(ranks), 'rank')}; all ranks together store {sum(ranks)}"
     return {"rank_parameter_bytes": Metric(value=float(max(ranks)), unit="B", scope=scope, provenance="counted")}
 
 
@@ -158,7 +158,7 @@ class MemoryWatch:
             self._samples[name].append((step, read()))
 
     def growth(self) -> dict[str, tuple[int, int]]:
-        """Return bytes and steps of each kind of memory that grew throughout the window."""
+        """Return the bytes and steps for each kind of memory that grew throughout the window."""
         grown = {name: growth(samples) for name, samples in self._samples.items()}
         return {name: (more, self._samples[name][-1][0]) for name, more in grown.items() if more is not None}
 

@@ -41,7 +41,9 @@ def _torch(node: str, *, holds_gpu: bool) -> Finding:
     try:
         import torch
     except ImportError as error:
-        return _finding(False, what, str(error), "install accelsweep where the node sees it, or name a container")
+        return _finding(
+            False, what, str(error), "install accelsweep where the node can access it, or specify a container"
+        )
     version = importlib.metadata.version("torch")
     if torch.accelerator.is_available():
         kind = torch.accelerator.current_accelerator()
@@ -49,8 +51,10 @@ def _torch(node: str, *, holds_gpu: bool) -> Finding:
         return _finding(True, what, f"{version}, {torch.accelerator.device_count()} x {name}")
     found = f"{version}, no GPU, {usable_cores()} CPU cores"
     if holds_gpu:
-        remedy = "its driver may be too old for this torch, torch built without GPUs, or the container not given them"
-        return _finding(False, what, f"{found}, although the job holds one", remedy)
+        remedy = (
+            "the driver may be too old for this torch, torch may lack GPU support, or the container may lack the GPUs"
+        )
+        return _finding(False, what, f"{found}, although the job has one", remedy)
     return _finding(True, what, found)
 
 
@@ -61,7 +65,7 @@ def _writable(what: str, folder: Path) -> Finding:
     except OSError as error:
         required = not what.startswith("HOME")
         remedy = "runs need to write there" if required else "some libraries keep caches there; accelsweep does not"
-        return _finding(False if required else None, what, f"{folder} cannot be written: {error.strerror}", remedy)
+        return _finding(False if required else None, what, f"{folder} is not writable: {error.strerror}", remedy)
     return _finding(True, what, f"{folder}, {gib(free)} free")
 
 

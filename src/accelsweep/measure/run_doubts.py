@@ -81,7 +81,7 @@ While some of these cores are idle, other processes take no CPU time from us, ev
 SWAPPED_BYTES = 16 * 2**20
 
 FAULTS_PER_SECOND = 10.0
-"""The limit for a rank's major page faults. Each causes a seek on a hard disk; this many take a tenth of the time."""
+"""The limit for a rank's major page faults. On a hard disk, each causes a seek; this many take a tenth of the time."""
 
 DRIFT_CELSIUS = 15
 
@@ -89,7 +89,7 @@ HELD_BACK_SHARE = 0.01
 """A device raises a doubt if heat or its power limit throttles it for a larger share of the window than this."""
 
 CLOCK_GAP_SECONDS = 1.0
-"""The shortest gap that raises a doubt. Clocks slewed to the correct time, by one part in ten thousand, drift less."""
+"""The shortest gap that raises a doubt. Clocks slewed to the correct time, at one part in ten thousand, drift less."""
 
 POWER_CAPS = ("SwPowerCap", "power cap")
 """Throttle reasons for a device at its power limit. Many boards always run there under load, at a steady rate."""
@@ -101,7 +101,7 @@ def short_window(seconds: float, min_seconds: float) -> Doubt | None:
         return None
     return Doubt(
         code="short_window",
-        message=f"the window lasted {seconds:.2f} s, and {min_seconds:g} s were requested",
+        message=f"the window lasted {seconds:.2f} s, but {min_seconds:g} s were requested",
         remedy="raise measure.max_steps or measure.warmup_steps",
     )
 
@@ -114,7 +114,7 @@ def unsteady(step_seconds: Sequence[float]) -> Doubt | None:
     return Doubt(
         code="unsteady_window",
         message=(
-            f"the step time went from {shift.before_seconds * 1e3:.3g} ms to {shift.after_seconds * 1e3:.3g} ms "
+            f"the step time changed from {shift.before_seconds * 1e3:.3g} ms to {shift.after_seconds * 1e3:.3g} ms "
             f"after {shift.at:.0%} of the window"
         ),
         remedy="raise measure.warmup_steps and measure.min_seconds, and look for other work on the machine",
@@ -135,7 +135,7 @@ def stalled(ranks: Sequence[RankStalls], total_seconds: float, without: str, wha
             code="processes_stopped",
             message=f"all processes were idle for {share}; without that {without}",
             remedy=(
-                "measure it again; look for a suspended job, a paused container, a file system that hung (dmesg), or a "
+                "measure it again; look for a suspended job, a paused container, a hung file system (dmesg), or a "
                 "loader that waits for remote data"
             ),
         )
@@ -143,10 +143,10 @@ def stalled(ranks: Sequence[RankStalls], total_seconds: float, without: str, wha
     where = "" if affected == len(ranks) else f" on {affected} of {len(ranks)} ranks"
     return Doubt(
         code="stall",
-        message=f"{count_of(count, 'step')} took {share} longer than a usual one{where}; without that {without}",
+        message=f"{count_of(count, 'step')} took {share} longer than usual{where}; without that {without}",
         remedy=(
-            "look for garbage collection, slow storage or rare work of the module; if it recurs, raise "
-            "measure.min_seconds until the window holds many of them"
+            "look for garbage collection, slow storage or infrequent work in the module; if stalls recur, raise "
+            "measure.min_seconds until the window contains many of them"
         ),
     )
 
@@ -161,7 +161,7 @@ def clock_gap(seconds: float, what: str = "the window") -> Doubt | None:
             f"{seconds:.3g} s passed on the wall clock within {what} that its duration does not include: the machine "
             "slept or was paused, or its clock was set"
         ),
-        remedy="measure it again, with sleep turned off and the lid open",
+        remedy="measure it again, with sleep disabled and the lid open",
     )
 
 
@@ -194,7 +194,7 @@ def page_faults(faults: float, seconds: float) -> Doubt | None:
         return None
     return Doubt(
         code="page_faults",
-        message=f"a rank waited for {faults:.0f} pages from disk during the window ({faults / seconds:.0f} a second)",
+        message=f"a rank waited for {faults:.0f} pages from disk during the window ({faults / seconds:.0f} per second)",
         remedy="free memory, or copy memory-mapped data into memory before the window (data.placement)",
     )
 
@@ -208,9 +208,9 @@ def memory_grows(growth: tuple[str, int, int] | None) -> Doubt | None:
         code="memory_grows",
         message=(
             f"a rank's memory on {place} grew throughout the window, by {grown / 2**20:.0f} MiB "
-            f"({grown / steps / 2**20:.2g} MiB a step)"
+            f"({grown / steps / 2**20:.2g} MiB per step)"
         ),
-        remedy="keep nothing of earlier steps (store loss.item(), not loss); let a cache fill in measure.warmup_steps",
+        remedy="keep no data from earlier steps (store loss.item(), not loss); let caches fill in measure.warmup_steps",
     )
 
 
@@ -220,8 +220,8 @@ def epoch_boundary(count: int) -> Doubt | None:
         return None
     return Doubt(
         code="epoch_boundary",
-        message=f"the training data ended and was restarted {count} times inside the window",
-        remedy="let the train_dataloader give an endless stream, or accept that its restart is part of the rate",
+        message=f"the training data ended and was restarted {count} times during the window",
+        remedy="make train_dataloader return an endless stream, or accept that the rate includes restarts",
     )
 
 
@@ -233,19 +233,19 @@ def optimizer_batch(counts: Sequence[Counter[int]], accumulate: int, usual: int 
     """
     if usual == accumulate:
         return None
-    expected = f"{_batches(accumulate, samples)} of trainer.accumulate_grad_batches={accumulate}"
+    expected = f"{_batches(accumulate, samples)} as set by trainer.accumulate_grad_batches={accumulate}"
     if not counts:
-        message = f"no optimiser step ended in the window, where {expected} were expected"
+        message = f"no optimiser step ended in the window; it should use {expected}"
     else:
         distinct = dict.fromkeys(tuple(sorted(counter.items())) for counter in counts)
         actual = "; ".join(_batch_shares(counter, samples) for counter in distinct)
-        message = f"an optimiser step held {actual}, not the {expected}"
+        message = f"an optimiser step used {actual}, not {expected}"
     return Doubt(
         code="optimizer_batch",
         message=message,
         remedy=(
-            "accumulate a number of batches that divides an epoch (Lightning steps at the end of each), in trainer and "
-            "not in a callback or the module; compare settings by effective.global_batch_size"
+            "accumulate a number of batches that divides an epoch (Lightning always steps at its end), in trainer "
+            "rather than in a callback or the module; compare settings by effective.global_batch_size"
         ),
     )
 
@@ -290,13 +290,13 @@ def _throttled(before: DeviceState, after: DeviceState) -> Iterator[Doubt]:
         yield Doubt(
             code="throttled",
             message=f"{after.name} ran slower than it could: {', '.join(throttled)}",
-            remedy="improve cooling or look for a fault of the board, or lock lower clocks for all runs",
+            remedy="improve cooling, check the board for faults, or lock lower clocks for all runs",
         )
     if capped:
         yield Doubt(
             code="power_capped",
             message=f"{after.name} ran at its power limit: {', '.join(capped)}",
-            remedy="none if it always runs at this limit; else raise the limit, or lock lower clocks for all runs",
+            remedy="none if it always runs at this limit; otherwise raise the limit, or lock lower clocks for all runs",
         )
 
 
@@ -317,7 +317,7 @@ def _temperature_drift(before: DeviceState, after: DeviceState) -> Doubt | None:
         return None
     return Doubt(
         code="temperature_drift",
-        message=f"{after.name} went from {cold} to {warm} degrees Celsius during the run",
+        message=f"{after.name} changed from {cold} to {warm} degrees Celsius during the run",
         remedy="raise measure.warmup_steps so that the device is warm when the window opens",
     )
 
@@ -328,6 +328,6 @@ def _foreign_processes(before: DeviceState, after: DeviceState) -> Doubt | None:
         return None
     return Doubt(
         code="foreign_process",
-        message=f"other processes compute on {after.name}: {', '.join(map(str, others))}",
+        message=f"other processes are using {after.name}: {', '.join(map(str, others))}",
         remedy="stop them, or use a device of your own",
     )

@@ -1,4 +1,4 @@
-"""Finds stalls (steps that took far longer than usual) and whether our processes were working during them.
+"""Finds stalls (steps that took far longer than usual) and checks whether our processes were working during them.
 
 A stopped process (SIGSTOP, `scontrol suspend`, a paused container), a hung file system or a long garbage collection
 affects a single step. It changes the whole window's rate but hardly affects medians. A stall raises a doubt; if every
@@ -49,7 +49,7 @@ SAMPLE_SECONDS = 0.01
 
 @dataclass(frozen=True)
 class Stall:
-    """Steps `begin` up to `end` took `seconds` more than usual. If both are equal, the stall followed the last step."""
+    """Steps `begin` up to `end` took `seconds` longer than usual. If equal, the stall followed the last step."""
 
     begin: int
     end: int
@@ -188,7 +188,7 @@ def _cpu_seconds(process: int) -> float:
     Raises OSError if the process has ended.
     """
     if sys.platform != "linux":
-        raise ProcessLookupError("only Linux has a clock for each process")
+        raise ProcessLookupError("only Linux provides a clock per process")
     return time.clock_gettime((~process << 3) | 2)
 
 

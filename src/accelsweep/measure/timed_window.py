@@ -25,7 +25,7 @@ class Group(Protocol):
 
     @property
     def rank(self) -> int:
-        """The rank of this process, from 0."""
+        """The zero-based rank of this process."""
 
     @property
     def size(self) -> int:
@@ -35,7 +35,7 @@ class Group(Protocol):
         """Return once every rank has arrived."""
 
     def broadcast(self, value: int) -> int:
-        """Return the value that rank 0 gave."""
+        """Return the value that rank 0 passed."""
 
     def gather(self, value: Any) -> list[Any]:
         """Return all ranks' values, ordered by rank, on every rank."""
@@ -75,7 +75,7 @@ class DistributedGroup:
         self._distributed.barrier()
 
     def broadcast(self, value: int) -> int:
-        """Return the value that rank 0 gave."""
+        """Return the value that rank 0 passed."""
         box = [value]
         self._distributed.broadcast_object_list(box, src=0)
         return box[0]
@@ -256,7 +256,7 @@ class Window:
 
     def step_done(self, samples: int, loss: Any = None) -> bool:
         """Record a step's samples and loss. Call after each step; returns True once the window has closed."""
-        assert self._marks is not None, "begin() comes first"
+        assert self._marks is not None, "begin() must be called first"
         self._marks.add()
         self._samples.append(samples)
         self._losses.add(loss)
@@ -370,7 +370,7 @@ def percentile(seconds: Sequence[float], share: float, what: str, scope: str) ->
     needed = round(VALUES_BEYOND / (1.0 - share))
     if len(seconds) < needed:
         reason = (
-            f"withheld: {len(seconds)} {what}, and a {100 * share:g}th percentile needs {needed} (measure.min_steps)"
+            f"withheld: {len(seconds)} {what}, but a {100 * share:g}th percentile requires {needed} (measure.min_steps)"
         )
         return Metric(value=None, unit="s", reason=reason, scope=scope)
     return Metric(value=quantile(seconds, share), unit="s", scope=scope)
@@ -378,5 +378,5 @@ def percentile(seconds: Sequence[float], share: float, what: str, scope: str) ->
 
 def _skew(seconds: Sequence[float]) -> Metric:
     if len(seconds) == 1:
-        return Metric(value=None, unit="s", reason="one rank has no skew", scope="all ranks")
+        return Metric(value=None, unit="s", reason="a single rank has no skew", scope="all ranks")
     return Metric(value=max(seconds) - min(seconds), unit="s", scope="all ranks", provenance="clock")

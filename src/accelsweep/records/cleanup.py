@@ -4,7 +4,7 @@ Every file is written under a temporary name and then renamed (`files`, `worker.
 in between leaves the temporary file behind. Such a file is never read. It is removed if its name, owner and type
 identify it as ours and it is old according to its file system's clock.
 
-Next to a sweep's temporary folder, an owner file names the sweep. The folder is removed once that sweep has no live
+An owner file next to a sweep's temporary folder names the sweep. The folder is removed once that sweep has no live
 lock.
 """
 
@@ -28,13 +28,13 @@ from accelsweep.records.layout import ATTEMPTS_FOLDER, REPORTS_FOLDER, RUNS_FOLD
 from accelsweep.temporary_folders import remove_abandoned_folders
 
 STALE_SECONDS = 3600.0
-"""No write takes this long; a newer file may still be in progress."""
+"""No write takes this long; a newer file may still be incomplete."""
 
 NEW_DATABASE = "new.db"
-"""The name of a database while it is being created."""
+"""The name of a database file while it is being created."""
 
 SHORT_PLACES = ("/tmp", "/var/tmp")  # noqa: S108 - we create a folder there that nobody else may write to
-"""Locations for a sweep's temporary folder if TMPDIR is too long for sockets."""
+"""Locations for a sweep's temporary folder if the path of TMPDIR is too long for sockets."""
 
 _RANDOM = r"[a-z0-9_]{8}"
 

@@ -2,8 +2,8 @@
 
 `create_exclusively` puts a lock file into place, so exactly one of several contenders wins, even across machines.
 Contenders on one machine also take turns through a node-local lock; nothing is locked on the sweep's own file system.
-If two machines remove the same stale lock in the same millisecond, a third machine may lose its new lock. It detects
-this at its next heartbeat, and stops.
+If two machines remove the same stale lock in the same millisecond, a third machine may lose its new lock. That
+machine detects the loss at its next heartbeat and stops.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ class HeldLock:
         self._last_heartbeat = time.monotonic()
 
     def set_run(self, run: str, since: str) -> None:
-        """Store the run being measured, and its start time as its record will state it."""
+        """Store the run being measured and its start time, as they will appear in its record."""
         self._note_run(run, since)
 
     def clear_run(self) -> None:
-        """Store that no run is being measured."""
+        """Record that no run is being measured."""
         self._note_run(None, None)
 
     def _note_run(self, run: str | None, since: str | None) -> None:
@@ -128,7 +128,7 @@ class HeldLock:
             what = "this sweep" if current.block == "driver" else f"block {current.block}"
             raise AccelsweepError(
                 f"process {current.pid} on {current.host} took over {what}: this process sent no heartbeat for more "
-                f"than {STALE_AFTER_SECONDS:.0f} s (a suspended machine, a lost file system). It continues there"
+                f"than {STALE_AFTER_SECONDS:.0f} s (a suspended machine, a lost file system). The work continues there"
             )
 
     def release(self) -> None:

@@ -51,11 +51,11 @@ def clock_warnings(folder: SweepFolder, ahead: float) -> Iterator[str]:
     if from_disk is not None and abs(difference := from_disk - time.time()) > _TOLERATED_SECONDS:
         direction = "ahead of" if difference > 0 else "behind"
         yield (
-            f"warning: the clock of the disk of {place} is {format_duration(abs(difference))} {direction} this "
+            f"warning: the clock of the file system of {place} is {format_duration(abs(difference))} {direction} this "
             "machine's"
         )
     if ahead > _TOLERATED_SECONDS:
         yield (
-            f"warning: files of {place} were stamped {format_duration(ahead)} in the future: a clock was set back, or "
+            f"warning: files in {place} were stamped {format_duration(ahead)} in the future: a clock was set back, or "
             "another machine's runs ahead. They have been set to the current time"
         )

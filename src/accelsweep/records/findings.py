@@ -25,8 +25,8 @@ from accelsweep.significant_digits import percent_of
 class RunPoint(Frozen):
     """One planned run as shown in figures. `rate` (in `Findings.rate_unit`) is None unless the run was measured.
 
-    `ratio` is the rate over the baseline's in the same block, or over the baseline's mean if they share no block; it
-    may be None.
+    `ratio` is the rate divided by the baseline's in the same block, or by the baseline's mean if they share no
+    block; it may be None.
     """
 
     run: str
@@ -43,7 +43,7 @@ class RunPoint(Frozen):
 
 
 class StepBottleneck(Frozen):
-    """The parts of a setting's steps: `shares` by `results.PARTS`, averaged over `count` runs."""
+    """A breakdown of a setting's step time: `shares` maps `results.PARTS` to shares, averaged over `count` runs."""
 
     verdict: str
     evidence: str
@@ -56,12 +56,12 @@ class SettingFinding(Frozen):
 
     A setting measured on two kinds of machine produces two findings. `rate` is the compared metric, with its unit.
     `quality_difference` is its quality minus the baseline's, paired by seed. `memory_share` is its share of the
-    machine's or the device's memory, None if the inventory does not state that memory. `again` is the command that
+    machine's or the device's memory, None if the inventory does not specify that memory. `again` is the command that
     measures only this setting; `trainer` is the call to Lightning's Trainer, or None. `costs` maps `usd_per_hour`,
     `usd_per_million_samples`, `usd_per_epoch`, `usd_per_result`, `joules_per_sample`, `co2_grams_per_million_samples`
     to their values; a cost without a price or a reading is omitted, never 0. `measured` includes runs that have no rate
-    because they missed their target; `time_to_target` covers the runs that reached their target. `effective` holds the
-    settings in effect, None if nothing was measured.
+    because they missed their target; `time_to_target` covers the runs that reached their target. `effective` contains
+    the options in effect, None if nothing was measured.
     """
 
     setting: str
@@ -187,7 +187,7 @@ class Recommendation(Frozen):
 
 
 class ScalingPoint(Frozen):
-    """A setting compared with itself on the fewest devices: `efficiency` is the speed-up over the ratio of devices.
+    """A setting on a scaling curve; `efficiency` is the speed-up divided by the ratio of device counts.
 
     `efficiency` is None if no device was added, because ranks on one processor share its cores.
     """
@@ -288,15 +288,15 @@ _Section = TypeVar("_Section", bound=Section)
 
 
 class Findings(Document):
-    """All numbers of a sweep's report.
+    """All numbers in a sweep's report.
 
     `rate_metric` is the metric by which settings are compared, `rate_unit` its unit. `family` is the number of ratios
     whose intervals hold simultaneously. `pareto` names the settings that no other setting beats in all of
-    `pareto_objectives`. `costs_note` explains why there are no costs, or is None. `prices` holds the prices used for
-    the costs, `cost_gaps` lists the costs that no record of this sweep can provide. `merged` names the sweeps that were
-    merged, if any; runs are then named SWEEP/RUN. `looks` are the numbers of blocks at the interim analyses, which
-    decided whether to add more; empty for a fixed number of blocks. `sections` maps features to their sections. `laws`
-    contains the law of each scaling series with enough distinct device counts.
+    `pareto_objectives`. `costs_note` explains why there are no costs, or is None. `prices` contains the prices used
+    for the costs, `cost_gaps` lists the costs that no record of this sweep can provide. `merged` names the sweeps that
+    were merged, if any; runs are then named SWEEP/RUN. `looks` are the numbers of blocks at the interim analyses, which
+    determined whether to add more; empty for a fixed number of blocks. `sections` maps features to their sections.
+    `laws` contains the law of each scaling series with enough distinct device counts.
     """
 
     kind: ClassVar[str] = "findings"
@@ -358,25 +358,25 @@ class ComparedSetting(Frozen):
     """A setting that both sweeps contain."""
 
     setting: str = Field(description="the setting's name in files")
-    label: str = Field(description="the setting in words")
+    label: str = Field(description="a readable description of the setting")
     axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
     before: Estimate | None = Field(description="the rate in the earlier sweep")
     after: Estimate | None = Field(description="the rate in the later sweep")
     ratio: Estimate | None = Field(description="the later rate divided by the earlier one; null if refused")
-    verdict: Verdict = Field(description="what the whole interval of the ratio supports")
-    reason: str = Field(description="why that is the verdict")
+    verdict: Verdict = Field(description="the verdict that the entire interval of the ratio supports")
+    reason: str = Field(description="the reason for the verdict")
     doubts: tuple[Doubt, ...] = Field((), description="reasons to distrust either rate")
 
 
 class SweepComparison(Frozen):
-    """Two sweeps compared."""
+    """A comparison of two sweeps."""
 
     before: str = Field(description="the name of the earlier sweep")
     after: str = Field(description="the name of the later sweep")
     family: int = Field(description="the number of ratios whose intervals hold simultaneously")
-    confidence: float = Field(description="the confidence with which these intervals hold")
+    confidence: float = Field(description="the joint confidence level of these intervals")
     threshold: float = Field(description="the relative difference below which a change does not matter")
     rate_unit: str = Field(description="the unit of the rates")
-    rows: tuple[ComparedSetting, ...] = Field(description="the settings that both sweeps have")
-    only_before: tuple[str, ...] = Field(description="the labels of settings that the later sweep lacks")
-    only_after: tuple[str, ...] = Field(description="the labels of settings that the earlier sweep lacks")
+    rows: tuple[ComparedSetting, ...] = Field(description="the settings common to both sweeps")
+    only_before: tuple[str, ...] = Field(description="the labels of settings that are missing in the later sweep")
+    only_after: tuple[str, ...] = Field(description="the labels of settings that are missing in the earlier sweep")

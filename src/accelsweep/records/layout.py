@@ -18,7 +18,7 @@ SWEEPS_FOLDER, REPORTS_FOLDER = "sweeps", "reports"
 """The folders of all sweeps and of all reports in a working directory."""
 
 MANIFEST_FILE, FINDINGS_FILE = "manifest.json", "findings.json"
-"""The plan of a sweep, and the numbers of its report."""
+"""The plan of a sweep, and the numbers in its report."""
 
 PUBLISHED_FILE = "published.json"
 """The sweep's copies in MLflow stores."""
@@ -33,7 +33,7 @@ STARTED_FILE = "started.json"
 """Marks an attempt that has not ended."""
 
 PAGE, MARKDOWN = "index.html", "report.md"
-"""A report as a page, and as Markdown."""
+"""A report as an HTML page, and as Markdown."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
@@ -43,8 +43,8 @@ def check_sweep_name(name: str) -> str:
     if not _NAME.fullmatch(name) or ".." in name:
         cleaned = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-.")[:80] or "my-sweep"
         raise InputError(
-            f"the sweep's name {name!r} is not usable: letters, digits, '.', '_' and '-' only, at most 80, "
-            f"beginning with a letter or digit, without '..'. Try --name {cleaned}"
+            f"the sweep name {name!r} is not usable: use at most 80 letters, digits, '.', '_' and '-', "
+            f"starting with a letter or digit, without '..'. Try --name {cleaned}"
         )
     return name
 
@@ -55,7 +55,9 @@ def check_file_name(name: str) -> str:
     Plans may come from untrusted sources.
     """
     if not name or "/" in name or "\0" in name or name in (".", ".."):
-        raise InputError(f"the plan contains the name {name!r}, which no block or run can have: it was altered")
+        raise InputError(
+            f"the plan contains {name!r}, which is not a valid name for a block or run: the plan was altered"
+        )
     return name
 
 
@@ -167,7 +169,7 @@ class SweepFolder:
         return set(self.root.glob(f"{RUNS_FOLDER}/*/{ATTEMPTS_FOLDER}/*/{STARTED_FILE}"))
 
     def latest_records(self) -> list[Path]:
-        """The latest record of every run, whether or not the current plan wants it."""
+        """The latest record of every run, whether or not the current plan includes the run."""
         return sorted(self.root.glob(f"{RUNS_FOLDER}/*/{RECORD_FILE}"))
 
     def steps(self, run: str) -> Path:
@@ -194,7 +196,7 @@ class SweepFolder:
 
     @property
     def findings(self) -> Path:
-        """All numbers of the report."""
+        """All numbers in the report."""
         return self.root / FINDINGS_FILE
 
     @property
@@ -225,7 +227,7 @@ class SweepFolder:
 
     @property
     def stop(self) -> Path:
-        """While this file exists, executors start no further run (the time budget is spent)."""
+        """While this file exists, executors start no further runs (the time budget is used up)."""
         return self.root / "stop"
 
     @property
@@ -248,7 +250,7 @@ class SweepFolder:
         return self.root / "logs" / f"{check_file_name(block)}.log"
 
     def driver_file(self, what: str) -> Path:
-        """A file of the driver: `lock` is its lock; features use other names."""
+        """A file that belongs to the driver: `lock` is its lock; features use other names."""
         return self.root / f"driver.{what}.json"
 
     @property
@@ -282,7 +284,7 @@ def existing_sweep(home: Path, name: str) -> SweepFolder:
     folder = SweepFolder(home, name)
     if not folder.manifest.exists():
         known = known_sweeps(home)
-        listing = f"there are: {', '.join(known)}" if known else "there are none yet; begin with `accelsweep run`"
+        listing = f"there are: {', '.join(known)}" if known else "there are none yet; start one with `accelsweep run`"
         raise InputError(f"no sweep {name!r} under {home / SWEEPS_FOLDER}; {listing}")
     return folder
 
@@ -305,7 +307,7 @@ class ReportPlace(RunsPlace, Protocol):
 
     @property
     def findings(self) -> Path:
-        """All numbers of the report."""
+        """All numbers in the report."""
 
     @property
     def report(self) -> Path:

@@ -1,4 +1,4 @@
-"""Why a block ended without some of its runs: every possible reason, with its message for the user.
+"""Why a block ended without some of its runs: every possible reason, with the message shown to the user.
 
 An executor that ends early writes a halt file, `blocks/BLOCK.halt.json`; so does the driver if a scheduler prevented an
 executor from starting. The block's next executor removes the file. `run`, `status`, `runs` and the report show the
@@ -28,20 +28,20 @@ _NUMBER = re.compile(rf"\b{BLOCK_NAME}\b|[0-9]+")
 class StopReason(StrEnum):
     """Message templates.
 
-    Errors that we raise carry their own messages: a damaged plan, a block that is no longer in the plan, a lost lock.
+    Our own exceptions carry their messages: a damaged plan, a block that is no longer in the plan, a lost lock.
     """
 
     no_room = (
-        "the disk of {folder} has {free:.0f} MB free, limits.free_disk_bytes requires {asked:.0f} MB; make room or "
-        "lower it"
+        "the disk of {folder} has {free:.0f} MB free, but limits.free_disk_bytes requires {asked:.0f} MB; free "
+        "some space or lower the limit"
     )
     no_inodes = (
-        "the disk of {folder} has room for {free} more files (inodes), limits.free_disk_inodes requires {asked}; "
-        "remove files there, or lower it"
+        "the disk of {folder} has room for {free} more files (inodes), but limits.free_disk_inodes requires {asked}; "
+        "remove files there or lower the limit"
     )
     disk_refused = "{where}: {error}; make the folder writable or make room on its disk"
-    budget_spent = "the time budget was spent before it began ({stop} exists)"
-    block_spent = "the {seconds:g} s of its block (limits.block_seconds) were spent before it began"
+    budget_spent = "the time budget was used up before it began ({stop} exists)"
+    block_spent = "the {seconds:g} s of its block (limits.block_seconds) were used up before it began"
     stopped = "the executor of its block was stopped by {signal}"
     failed = "the executor of its block failed ({error}); {log} has more"
     died = (
@@ -50,7 +50,7 @@ class StopReason(StrEnum):
     )
     brought_down = (
         "runs of the first two settings killed their executors without a message ({runs}), and nothing was measured: "
-        "the cause may be in the code that they run, or too little memory. Fix it, or measure the rest with "
+        "the cause may be in the code that they run, or a lack of memory. Fix it, or measure the rest with "
         "--keep-going"
     )
     alike = (
@@ -63,15 +63,15 @@ class StopReason(StrEnum):
         "its job waited for more than limits.queue_minutes ({minutes:g}) in {scheduler}'s queue, "
         "which reports: {reason}"
     )
-    gone = "its record is missing: its block was complete, and something else has since deleted the record"
+    gone = "its record is missing: its block was complete, but something else has since deleted the record"
     never_began = "it has not run yet"
 
 
 class Halt(Document):
     """The reason why a block ended before each of its runs had a record, and the remedy.
 
-    `retry` states when another job for its runs makes sense: `now`, in this command; `later`, in the next command; or
-    once the cause that `reason` names has `changed`.
+    `retry` specifies when another job for its runs makes sense: `now` (in this command), `later` (in the next command)
+    or `changed` (once the cause named in `reason` has been fixed).
     """
 
     kind: ClassVar[str] = "halt"

@@ -59,10 +59,10 @@ class LockOwner(Document):
     host: str = Field(description="the machine's name")
     pid: int = Field(description="the process ID on that machine")
     process_started: float = Field(description="when the process started, in Unix seconds")
-    job: str | None = Field(None, description="its job on the cluster")
+    job: str | None = Field(None, description="the ID of its job on the cluster")
     restarts: int = Field(0, description="how often the cluster has requeued that job")
     since: str = Field(description="when it acquired the lock")
-    run: str | None = Field(None, description="the run that it measures")
+    run: str | None = Field(None, description="the run being measured")
     run_since: str | None = Field(None, description="when that run started")
 
 

@@ -1,8 +1,8 @@
 """Readers of records, steps and blocks, and a run's folder: the latest record on top, attempts in `attempts/N/`.
 
-An attempt works in its own folder, which holds `started.json` until the attempt ends without killing its executor. Once
-its record is complete, an earlier record is moved down to its own attempt's folder, and the new files are moved up, the
-record last. Every step is repeatable, so a kill between any two steps loses nothing.
+An attempt works in its own folder, which contains `started.json` until the attempt ends without killing its executor.
+Once its record is complete, an earlier record is moved down to its own attempt's folder, and the new files are moved
+up, the record last. Every step is repeatable, so a kill between any two steps loses nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 def read_record(folder: SweepFolder, run: str) -> Record:
     """Return the record of the run named `run`.
 
-    Raises DamagedFile for a damaged record or one of another run or setting, and FileNotFoundError if there is none.
+    Raises DamagedFile for a damaged record or one that belongs to another run or setting, and FileNotFoundError if
+    there is none.
     """
     return read_record_at(folder.record(run), run)
 
@@ -98,7 +99,7 @@ def read_rank_result(path: Path) -> RankResult:
 
 # The folder of a run.
 
-_RESULTS = (LOG_FILE, STEPS_FILE, RECORD_FILE)  # always moved in this order: the record holds the steps' checksum
+_RESULTS = (LOG_FILE, STEPS_FILE, RECORD_FILE)  # always moved in this order: the record contains the steps' checksum
 
 _REOPENED = "reopened"
 
@@ -257,9 +258,9 @@ class RunFolder:
 
 
 def block_of(folder: SweepFolder, manifest: Manifest, setting: str) -> Block:
-    """Return the first block that holds `setting`, with its frozen config and the values on its axes.
+    """Return the first block that contains `setting`, with its frozen config and the values on its axes.
 
-    Raises InputError if no block holds the setting, and DamagedFile if no readable block does.
+    Raises InputError if no block contains the setting, and DamagedFile if no readable block does.
     """
     damage = None
     for planned in manifest.blocks:
@@ -271,8 +272,8 @@ def block_of(folder: SweepFolder, manifest: Manifest, setting: str) -> Block:
         if setting in block.configs:
             return block
     if damage is None:
-        raise InputError(f"no block of sweep {folder.name!r} holds setting {setting!r}")
-    why = f"{damage.reason}; no other block holds setting {setting!r}. The same `accelsweep run` writes it again"
+        raise InputError(f"no block of sweep {folder.name!r} contains setting {setting!r}")
+    why = f"{damage.reason}; no other block contains setting {setting!r}. Repeat `accelsweep run` to recreate it"
     raise DamagedFile(damage.path, why)
 
 

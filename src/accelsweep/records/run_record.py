@@ -33,7 +33,7 @@ class Trial(Frozen):
 
 
 class Coefficient(Frozen):
-    """A coefficient of the line through the peaks, in bytes; `reason` explains a missing value or interval."""
+    """A coefficient of the line fitted to the peaks, in bytes; `reason` explains a missing value or interval."""
 
     value: float | None
     low: float | None = None
@@ -71,7 +71,7 @@ class NetworkFamily(StrEnum):
 
 
 def now() -> str:
-    """Return the current time in UTC, ISO 8601, to the millisecond."""
+    """Return the current time in UTC (ISO 8601), to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
@@ -79,10 +79,10 @@ class Record(Document):
     """All data about one run.
 
     `metrics` maps names with unit and scope (`samples_per_second`, `host_pss_bytes`) to values or reasons.
-    `environment` holds the state of the machine `before` and `after`. Times are UTC in ISO 8601. `breakdown` is None if
-    there was no probe pass; `steps_sha256` is the checksum of `steps.parquet`, None if there is no such file. `traits`
-    holds the counts from a forward pass, or the reason why there are none. `largest_batch` is the result of a
-    batch-size search, None for other runs.
+    `environment` contains the state of the machine `before` and `after`. Times are UTC in ISO 8601. `breakdown` is None
+    if there was no probe pass; `steps_sha256` is the checksum of `steps.parquet`, None if there is no such file.
+    `traits` contains the counts from a forward pass, or the reason why there are none. `largest_batch` is the result of
+    a batch-size search, None for other runs.
     """
 
     kind: ClassVar[str] = "record"
@@ -118,7 +118,7 @@ class Record(Document):
         if self.outcome is Outcome.not_run:
             raise ValueError("not_run is derived by collect, never recorded")
         if (self.outcome is Outcome.measured) != (self.reason is None):
-            raise ValueError("every outcome but `measured` has a reason, and `measured` has none")
+            raise ValueError("every outcome except `measured` must have a reason, and `measured` must not")
         return self
 
     @property
@@ -151,21 +151,21 @@ DOUBT_DESCRIPTIONS = {
     "build_differs": "builds differ",
     "busy_cpu": "other work kept the processor busy",
     "clock_gap": "the machine slept while timing, or its clock was set",
-    "cpu_governor": "the processor's clock follows the load",
-    "epoch_boundary": "the data restarted while timing",
+    "cpu_governor": "the processor's clock depends on the load",
+    "epoch_boundary": "the training data restarted while timing",
     "few_repeats": "few repeats",
     "missing_repeats": "some repeats are missing",
     "foreign_process": "other processes used the device",
-    "load_refused": "some repeats met the latency bound at no load level",
+    "load_refused": "some repeats missed the latency bound at every load level",
     "memory_grows": "memory grew while timing",
     "mixed_hosts": "several machines",
     "no_steps": "individual steps were not stored",
     "noisy_baseline": "the baseline is noisier than the rest",
     "optimizer_batch": "optimiser steps used a different batch size than requested",
-    "outlier": "one repeat lies far from the others",
-    "page_faults": "data came from disk while timing",
+    "outlier": "one repeat is an outlier",
+    "page_faults": "data was read from disk while timing",
     "power_capped": "the device was at its power limit",
-    "processes_stopped": "all processes stood still while timing",
+    "processes_stopped": "all processes were idle while timing",
     "shared_timing": "two runs were timed at once",
     "short_window": "the timed window was short",
     "sources_changed": "sources changed during a run",
@@ -175,11 +175,11 @@ DOUBT_DESCRIPTIONS = {
     "target_missed": "some repeats missed the target",
     "temperature_drift": "the device warmed up while timing",
     "threads_differ": "repeats had different numbers of threads",
-    "throttled": "the device was slowed down",
+    "throttled": "the device was throttled",
     "two_levels": "the rate has two levels",
-    "uneven_noise": "it is noisier than the rest",
+    "uneven_noise": "the setting is noisier than the rest",
     "unpaired": "compared without common blocks",
-    "unlike_nodes": "compared across unlike nodes",
+    "unlike_nodes": "compared across different nodes",
     "unsteady_window": "speed changed while timing",
 }
 """The description of each doubt that accelsweep raises, by code."""

@@ -52,16 +52,16 @@ class LockedBlock(LockOwner):
     """A block whose executor is running, or died without releasing its lock."""
 
     alive: bool = Field(description="whether the executor is alive")
-    label: str | None = Field(description="the setting of its run in words")
-    step: int | None = Field(description="the steps that the run has done")
+    label: str | None = Field(description="a readable description of its run's setting")
+    step: int | None = Field(description="the number of steps that the run has completed")
 
 
 class RunDoubt(Frozen):
     """A doubt about one run."""
 
     run: str = Field(description="the run's name")
-    label: str = Field(description="its setting in words")
-    repeat: int = Field(description="its number among the runs of its setting, from 0")
+    label: str = Field(description="a readable description of its setting")
+    repeat: int = Field(description="the zero-based index of the run within its setting")
     doubt: Doubt = Field(description="the doubt")
 
 
@@ -70,7 +70,7 @@ class SweepStatus(Frozen):
 
     sweep: str = Field(description="the sweep's name")
     revision: int = Field(description="the revision of its plan")
-    planned: int = Field(description="the number of runs that the plan wants")
+    planned: int = Field(description="the number of runs in the plan")
     settled: int = Field(description="the number of settled runs")
     remaining: int = Field(description="the number of runs that are not settled")
     outcomes: dict[Outcome, int] = Field(description="the number of runs by outcome")
@@ -78,7 +78,7 @@ class SweepStatus(Frozen):
     running: tuple[LockedBlock, ...] = Field(description="the blocks that are being measured")
     kept: dict[str, int] = Field(description="the number of runs without a record, by reason")
     doubts: tuple[RunDoubt, ...] = Field(description="the last few doubts")
-    damaged: tuple[str, ...] = Field(description="records that cannot be read, and why")
+    damaged: tuple[str, ...] = Field(description="the records that cannot be read, and the reasons")
 
 
 def status(folder: SweepFolder, manifest: Manifest) -> SweepStatus:

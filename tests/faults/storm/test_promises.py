@@ -14,7 +14,7 @@ DAMAGED = "accelsweep: error: sweeps/tiny/manifest.json: not a whole JSON docume
         f"{DAMAGED}; the same command goes on",
         f"{DAMAGED}: remove it",
         "accelsweep: error: sweep 'tiny' is run by process 7 on this; --cancel-old ends it",
-        "the disk has 120 MB free, limits.free_disk_bytes requires 200 MB",
+        "the disk has 120 MB free, but limits.free_disk_bytes requires 200 MB",
         "2 of 4 runs have no final outcome (2 not_run); the same command tries them again",
         "`accelsweep publish tiny` sends them later",
     ],

@@ -357,7 +357,7 @@ HARMFUL = {
     _record_of_another_run: "it is the record of another run",
     _record_of_no_time: "'yesterday' is not an ISO 8601 time",
     _block_of_another_name: "it belongs to another block",
-    _plan_that_leaves_the_folder: "the plan contains the name '../../../victim-r0'",
+    _plan_that_leaves_the_folder: "the plan contains '../../../victim-r0'",
     _no_plan: "it has no sweeps/example/manifest.json",
     _name_that_leaves_the_folder: "name",
 }

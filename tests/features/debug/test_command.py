@@ -47,7 +47,7 @@ def test_rank_0_runs_in_this_process_and_leaves_nothing_behind(block: TinyBlock)
 
 def test_a_setting_that_no_block_holds_is_wrong_input(block: TinyBlock) -> None:
     block.plan("measured")
-    with pytest.raises(InputError, match="holds setting 'nothing'"):
+    with pytest.raises(InputError, match="contains setting 'nothing'"):
         debug_setting(block.folder, "nothing")
 
 
