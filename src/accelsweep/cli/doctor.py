@@ -216,7 +216,8 @@ def examine_site(site: Site) -> Iterator[CheckResult]:
     try:
         yield CheckResult(ok=True, what=what, found=f"submits to {scheduler.version()}")
     except AccelsweepError as error:
-        yield CheckResult(ok=False, what=what, found=" ".join(str(error).split()), remedy="ask the cluster's staff")
+        found = " ".join(str(error).split())
+        yield CheckResult(ok=False, what=what, found=found, remedy="ask the cluster's administrators")
         return
     memory_notes: set[str] = set()
     for needs in trial_jobs(site):
@@ -235,7 +236,8 @@ def _acceptance(needs: Resources, site: Site, scheduler: Scheduler) -> CheckResu
         offer = scheduler.offer(needs)
     except AccelsweepError as error:
         found = " ".join(str(error).split())
-        return CheckResult(ok=False, what=what, found=found, remedy="try again later, or ask the cluster's staff")
+        remedy = "try again later, or ask the cluster's administrators"
+        return CheckResult(ok=False, what=what, found=found, remedy=remedy)
     if offer.temporary:
         remedy = (
             "try again when one of your jobs has ended" if scheduler.queue_limit(offer.message) else "try again later"

@@ -254,7 +254,7 @@ def _largest_batch_metrics(result: LargestBatch, config: SettingConfig) -> dict[
         "bytes_per_sample": _bytes(result.bytes_per_sample.value, result.bytes_per_sample.reason, fit),
         "fixed_bytes": _bytes(result.fixed_bytes.value, result.fixed_bytes.reason, fit),
         "memory_limit_bytes": limit,
-        "peak_rank_bytes": _bytes(float(peak) if peak else None, "the allocator keeps no peak", "counter"),
+        "peak_rank_bytes": _bytes(float(peak) if peak else None, "the allocator records no peak", "counter"),
     }
 
 

@@ -460,7 +460,7 @@ _SPENT = re.compile(r"(?:Assoc|QOS)Grp\w*Minutes\w*|QOSUsageThreshold")
 """Limits on the hours that an account or a QOS may use per period."""
 
 _CLOSED = re.compile(r"(Partition(?:Down|Inactive)) of (.+)")
-"""Reasons that only the cluster's staff can resolve, followed by the partition, which we add."""
+"""Reasons that only the cluster's administrators can resolve, followed by the partition, which we add."""
 
 
 def job_name_prefix(sweep: str) -> str:
@@ -503,8 +503,8 @@ def advice(reason: str) -> str | None:
     """Return what the user can do about a reason that only others can resolve; None if the job is waiting its turn."""
     if _SPENT.fullmatch(reason):
         return (
-            f"the hours of the account, or of the QOS, are spent ({reason}): jobs start when the cluster's staff grant "
-            "more, or a new period begins. To use another one, press Ctrl-C and change site.slurm.account or qos"
+            f"the hours of the account, or of the QOS, are used up ({reason}): jobs start when the cluster's "
+            "administrators grant more, or a new period begins. To use another one, press Ctrl-C and change site.slurm.account or qos"
         )
     if reason == _FEW_NODES:
         return (
@@ -513,8 +513,8 @@ def advice(reason: str) -> str | None:
         )
     if closed := _CLOSED.fullmatch(reason):
         return (
-            f"partition {closed[2]} is closed ({closed[1]}): its jobs start once the cluster's staff open it. To "
-            "use another one, press Ctrl-C and change site.slurm.partition or cpu_partition"
+            f"partition {closed[2]} is closed ({closed[1]}): its jobs start once the cluster's administrators "
+            "open it. To use another one, press Ctrl-C and change site.slurm.partition or cpu_partition"
         )
     return None
 

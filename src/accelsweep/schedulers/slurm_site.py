@@ -177,7 +177,7 @@ def draft(name: str) -> str:
     listed = [_nodes(line) for line in ask("sinfo", "--noheader", f"--format={_FORMAT}").splitlines() if line.strip()]
     usable = [nodes for nodes in listed if nodes is not None]
     if not usable:
-        raise AccelsweepError("sinfo lists no nodes in a partition that is up: ask the cluster's staff")
+        raise AccelsweepError("sinfo lists no nodes in a partition that is up: ask the cluster's administrators")
     allowed = associations()
     return _site_file(name, usable, allowed, refusals({one.partition for one in usable}, allowed))
 

@@ -77,7 +77,7 @@ def test_a_metric_that_is_not_timed_keeps_its_verdict_on_a_busy_machine(judged):
 def test_a_ratio_over_fewer_than_three_blocks_is_undecided(judged):
     found = judged(claim(), noise=1e-6, blocks=2)
     assert found.verdict is ClaimVerdict.undecided
-    assert found.reason == "a verdict needs 3 blocks that hold both sides, and there are 2"
+    assert found.reason == "a verdict needs 3 blocks that contain both sides, and there are 2"
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def _comparison_text(setting: SettingFinding, first: str) -> str:
         return f"{name} {missing}{label}"
     middle, interval = percent_change(setting.ratio)
     if setting.verdict in (Verdict.larger, Verdict.smaller):
-        return f"{name} holds a batch {middle.lstrip('-')} % {setting.verdict}{label}{interval}"
+        return f"{name} fits a batch {middle.lstrip('-')} % {setting.verdict}{label}{interval}"
     if setting.verdict in (*LESS, *MORE):
         return f"{name} is {middle.lstrip('-')} % {setting.verdict}{label}{interval}"
     if setting.verdict is Verdict.same:

@@ -312,7 +312,7 @@ def disturbance_verdict(settings: Sequence[SettingRuns], figure: ClaimFigure) ->
     return None if reason is None else (ClaimVerdict.disturbed, reason)
 
 
-def too_few_blocks(blocks: int, which: str = "that hold both sides") -> VerdictReason | None:
+def too_few_blocks(blocks: int, which: str = "that contain both sides") -> VerdictReason | None:
     """Return the verdict for a ratio over too few blocks, as in any other comparison."""
     if blocks >= MIN_PAIRS:
         return None
