@@ -82,7 +82,7 @@ def test_the_log_of_a_silent_run_has_the_stacks_of_both_nodes(home):
     assert not home.across_nodes()
 
 
-@pytest.mark.long  # test_any_engine.py ends jobs of one node; only here a cancelled one had two
+@pytest.mark.long  # test_any_scheduler.py ends jobs of one node; only here a cancelled one had two
 def test_a_cancelled_job_of_two_nodes_goes_on_in_the_next(home):
     driver = home.start(*TWO_NODES, "measure.min_seconds=6")
     claim = home.in_a_run()

@@ -444,13 +444,13 @@ def doubted(result):
 @pytest.mark.parametrize(
     ("changes", "rows", "accumulate", "held", "said"),
     [
-        ("pass", 64, 4, 64, "held 2 batches (64 samples), not the 4 batches (128 samples)"),
+        ("pass", 64, 4, 64, "used 2 batches (64 samples), not 4 batches (128 samples)"),
         ("pass", 192, 4, None, "2 batches (64 samples), 50% of the steps or 4 batches (128 samples), 50% of the steps"),
         ("pass", 256, 4, 128, None),
         ("pass", 64, 1, 32, None),
         (SCHEDULED, 128, None, None, "2 batches (64 samples), 50% of the steps or 4 batches (128 samples), 50%"),
-        ("manual", 64, None, 64, "held 2 batches (64 samples), not the 1 batch (32 samples)"),
-        ("manual, torch's own", 64, None, 64, "held 2 batches (64 samples)"),
+        ("manual", 64, None, 64, "used 2 batches (64 samples), not 1 batch (32 samples)"),
+        ("manual, torch's own", 64, None, 64, "used 2 batches (64 samples)"),
         ("several steps a batch", 64, None, 32, None),
         ("optimisers in turns", 64, None, 32, None),
         ("never", 64, None, None, "no optimiser step ended in the window"),

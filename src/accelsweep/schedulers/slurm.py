@@ -504,7 +504,8 @@ def advice(reason: str) -> str | None:
     if _SPENT.fullmatch(reason):
         return (
             f"the hours of the account, or of the QOS, are used up ({reason}): jobs start when the cluster's "
-            "administrators grant more, or a new period begins. To use another one, press Ctrl-C and change site.slurm.account or qos"
+            "administrators grant more, or a new period begins. To use another one, press Ctrl-C and change "
+            "site.slurm.account or qos"
         )
     if reason == _FEW_NODES:
         return (

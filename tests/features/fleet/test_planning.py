@@ -82,7 +82,7 @@ def test_an_additional_setting_is_measured_on_every_node_with_the_others(home: P
     [
         (("num_nodes=1,2",), "compares single nodes"),
         (("accelerator=cpu,cuda", "~baseline.accelerator"), "need different kinds of jobs"),
-        (("block.size=1",), "takes 2 runs, and a block is limited to 1"),
+        (("block.size=1",), "takes 2 runs, but a block is limited to 1"),
     ],
 )
 def test_settings_that_cannot_share_a_job_are_refused(home: Path, overrides: tuple[str, ...], why: str) -> None:

@@ -38,7 +38,7 @@ def test_two_groups_are_too_few_for_an_interval(second: list[float]) -> None:
     components = variance_components([[1.0, 2.0], second], 0.95)
     assert components is not None
     assert (components.between.low, components.between.high) == (None, None)
-    assert components.between.reason == "2 groups are too few for an interval: it takes 3"
+    assert components.between.reason == "2 groups are too few for an interval, which needs 3"
     assert components.within.high > components.within.value > components.within.low > 0
 
 

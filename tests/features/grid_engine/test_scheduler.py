@@ -1,4 +1,4 @@
-"""qsub's options, qstat's and qacct's output. tests/slurm/test_any_engine.py runs on a real Grid Engine."""
+"""qsub's options, qstat's and qacct's output. tests/slurm/test_any_scheduler.py runs on a real Grid Engine."""
 
 from __future__ import annotations
 
