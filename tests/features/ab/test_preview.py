@@ -73,7 +73,7 @@ def test_a_dry_run_keeps_existing_trees(home: Path, capsys: pytest.CaptureFixtur
     [
         (make_request("HEAD~1", "mian"), r"no such commit \(did you mean 'main'\?\)"),
         (make_request("HEAD~1", "HEAD", profile="slurm"), "profile"),
-        (make_request("HEAD~1", "HEAD", fail_if="slow"), "--fail-if 'slow' is not understood"),
+        (make_request("HEAD~1", "HEAD", fail_if="slow"), "--fail-if 'slow' is not a valid gate"),
     ],
 )
 def test_wrong_input_is_reported_and_leaves_nothing(home: Path, request_: Request, message: str) -> None:
