@@ -59,7 +59,7 @@ def test_invalid_or_too_deeply_nested_json_is_damage(tmp_path):
     path = tmp_path / "note.json"
     for content in ("NaN", '{"accelsweep":"note","body":{"a":Infinity}}', '{"body":1e999}', "[" * 100_000):
         path.write_text(content)
-        with pytest.raises(DamagedFile, match="not a whole JSON document"):
+        with pytest.raises(DamagedFile, match="not a complete JSON document"):
             Note.read(path)
 
 
@@ -70,7 +70,7 @@ def test_only_regular_files_of_limited_size_are_read(tmp_path):
     zeros.symlink_to("/dev/zero")
     folder.mkdir()
     for path in (fifo, zeros, folder):
-        with pytest.raises(DamagedFile, match=f"{path.name}: it is not a file: something else is in its place"):
+        with pytest.raises(DamagedFile, match=f"{path.name}: not a regular file: something else is in its place"):
             Note.read(path)
     sparse = tmp_path / "sparse"
     with sparse.open("wb") as file:
@@ -143,7 +143,7 @@ def test_an_intact_document_of_a_later_version_is_refused_and_not_set_aside(tmp_
     before = path.read_bytes()
     with pytest.raises(NewerFile, match=r"install accelsweep 99\.0") as caught:
         Note.read(path)
-    assert f"accelsweep 99.0 wrote it, and this is {__version__}, which does not know {unknown}" in str(caught.value)
+    assert f"written by accelsweep 99.0, but this is {__version__}, which does not know {unknown}" in str(caught.value)
     assert not isinstance(caught.value, DamagedFile), "damaged files are set aside and made again"
     assert path.read_bytes() == before
 
@@ -157,7 +157,7 @@ def test_a_later_format_is_refused_with_its_version(tmp_path):
 
 
 def test_an_unknown_key_is_attributed_to_another_version(tmp_path):
-    with pytest.raises(NewerFile, match="another version of accelsweep wrote it"):
+    with pytest.raises(NewerFile, match="written by another version of accelsweep"):
         Note.read(by_a_later_version(written(tmp_path), __version__, weather="fine"))
 
 
@@ -166,7 +166,7 @@ def test_an_intact_document_from_before_0_2_is_refused_in_one_sentence_and_not_d
     path = by_a_later_version(written(tmp_path), "0.1.0", **changes)
     before = path.read_bytes()
     with pytest.raises(
-        OlderFile, match=r"accelsweep 0\.1\.0 wrote it, and .* reads no files from before 0\.2"
+        OlderFile, match=r"written by accelsweep 0\.1\.0, but .* cannot read files from before 0\.2"
     ) as caught:
         Note.read(path)
     assert not isinstance(caught.value, DamagedFile), "damaged files are set aside and made again"

@@ -52,7 +52,7 @@ def test_the_length_for_schedules_is_read_from_the_trainers_arguments(
 
 @pytest.mark.parametrize("value", [0, -2, 1.5, True, "3"])
 def test_an_invalid_length_is_refused(value: object) -> None:
-    with pytest.raises(InputError, match="must be a whole number above 0"):
+    with pytest.raises(InputError, match="must be an integer of at least 1"):
         requested_length({"max_epochs": value})
 
 

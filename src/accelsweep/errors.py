@@ -13,7 +13,7 @@ EXIT_OK = 0
 """Every planned run has an answer; with `--fail-if`, everything was judged and no interval supports a regression."""
 
 EXIT_INCOMPLETE = 1
-"""Some runs have no answer, a gate could not decide, or something failed; the message states which."""
+"""Some runs have no answer, a gate was inconclusive, or something failed; the message says which."""
 
 EXIT_INPUT = 2
 """The input is invalid: the message names the fault, its location and the closest valid word. Nothing was written."""
@@ -57,8 +57,8 @@ class OlderFile(InputError):
     def __init__(self, path: Path, ours: str, earlier: str) -> None:
         """`earlier` is the version that wrote the file."""
         super().__init__(
-            f"{path}: accelsweep {earlier} wrote it, and {ours} reads no files from before 0.2; measure again under "
-            f"another name (--name), or install accelsweep {earlier}"
+            f"{path}: written by accelsweep {earlier}, but {ours} cannot read files from before 0.2; measure again "
+            f"under another name (--name), or install accelsweep {earlier}"
         )
 
 
@@ -69,15 +69,15 @@ class NewerFile(InputError):
         """`later` is the version that wrote the file, or None if it is not known to be later than `ours`."""
         writer = f"accelsweep {later}" if later else "another version of accelsweep"
         remedy = f"install accelsweep {later}" if later else "use the version that measured this sweep"
-        super().__init__(f"{path}: {writer} wrote it, and this is {ours}, which does not know {what}; {remedy}")
+        super().__init__(f"{path}: written by {writer}, but this is {ours}, which does not know {what}; {remedy}")
 
 
 class Unsupported(Exception):
-    """A run is impossible on this machine; the message states why. This counts as an outcome, not a failure."""
+    """A run is impossible on this machine; the message explains why. This is an outcome, not a failure."""
 
 
 class MissingDevice(Exception):
-    """A device from the plan's inventory is missing. This counts as a machine fault, so the run is retried."""
+    """A device from the plan's inventory is missing. This is treated as a machine fault, so the run is retried."""
 
 
 def describe_os_error(error: OSError) -> str:
@@ -89,7 +89,7 @@ def describe_os_error(error: OSError) -> str:
         file = next((part for part in (path, *path.parents) if os.path.lexists(part) and not part.is_dir()), None)
         if file is not None:
             return f"{error}: {file} is not a folder. Move it away: {shlex.join(['mv', str(file), f'{file}.old'])}"
-    remedy = "; make the folder writable or make room on its disk" if error.errno in DISK_ERRORS else ""
+    remedy = "; make the folder writable or free up space on its disk" if error.errno in DISK_ERRORS else ""
     return f"{error}{remedy}"
 
 

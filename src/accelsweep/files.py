@@ -37,11 +37,11 @@ def open_regular(path: Path) -> BufferedReader:
     """
     try:
         if is_non_file(path):  # check first: opening a FIFO waits for its writer
-            raise DamagedFile(path, "it is not a file: something else is in its place")
+            raise DamagedFile(path, "not a regular file: something else is in its place")
         return path.open("rb")
     except NotADirectoryError:
         above = next(parent for parent in path.parents if parent.exists())
-        raise DamagedFile(above, "it is not a folder: something else is in its place") from None
+        raise DamagedFile(above, "not a folder: something else is in its place") from None
 
 
 def read_regular(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
@@ -49,7 +49,7 @@ def read_regular(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     with open_regular(path) as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
-        raise DamagedFile(path, f"it is larger than {max_bytes // 2**20} MiB")
+        raise DamagedFile(path, f"larger than {max_bytes // 2**20} MiB")
     return content
 
 
@@ -100,7 +100,7 @@ def set_aside(path: Path) -> Path:
         if not target.exists():
             path.rename(target)
             return target
-    raise DamagedFile(path, "there are 10000 damaged copies of it; remove them first")
+    raise DamagedFile(path, "10000 damaged copies of it already exist; remove them first")
 
 
 def set_aside_non_file(path: Path) -> Path | None:
@@ -245,7 +245,7 @@ def lock(file: int | IO[bytes] | IO[str], operation: int = fcntl.LOCK_EX) -> Non
             raise
         raise AccelsweepError(
             f"{lease_folder()} is on a disk without file locks ({error.strerror}), which runs need to take turns: set "
-            f"{LEASE_FOLDER_VARIABLE} to a folder on this machine's own disk"
+            f"{LEASE_FOLDER_VARIABLE} to a folder on this machine's local disk"
         ) from None
 
 

@@ -50,10 +50,10 @@ def git(folder: Path, *arguments: str) -> str:
     try:
         done = _run(folder, _TIMEOUT_SECONDS, "-c", "core.quotePath=false", *arguments)
     except FileNotFoundError:
-        raise InputError("git is not installed, and comparing commits needs it: install git") from None
+        raise InputError("git is not installed, but comparing commits requires it: install git") from None
     except subprocess.TimeoutExpired:
         timeout = f"git {arguments[0]} timed out after {_TIMEOUT_SECONDS:g} s in {folder}"
-        raise GitFailed(f"{timeout}: run it there manually, and check the disk") from None
+        raise GitFailed(f"{timeout}: run it there manually and check the disk") from None
     if done.returncode:
         message = " ".join(done.stderr.decode("utf-8", "replace").split())
         raise GitFailed(f"git {arguments[0]} failed in {folder}: {message.removeprefix('fatal: ') or done.returncode}")

@@ -18,7 +18,7 @@ def shipped_root() -> Path:
     for candidate in (_PACKAGE / "shipped", _PACKAGE.parents[1]):
         if (candidate / "Snakefile").is_file() and (candidate / "conf").is_dir():
             return candidate
-    raise FileNotFoundError(f"accelsweep's conf/ and Snakefile are missing beside {_PACKAGE}; install it again")
+    raise FileNotFoundError(f"accelsweep's conf/ and Snakefile are missing next to {_PACKAGE}; reinstall accelsweep")
 
 
 def config_folders(home: Path) -> tuple[Path, ...]:

@@ -2,7 +2,7 @@
 
 A document on disk is `{"accelsweep": KIND, "format": N, "version": WRITER, "sha256": CHECKSUM, "body": {...}}`, where
 the checksum covers the body's canonical JSON. If truncation, flipped bits or manual edits are detected, the file is
-reported and not used. An intact file of a later version is rejected and left in place.
+reported and not used. An intact file written by a later version is rejected and left in place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from accelsweep.plain_json import canonical_json, parse_json, sha256_text
 _FIRST_READABLE = Version("0.2.0.dev0")
 
 MIN_JOB_MEM_MB = 1500
-"""The least memory that a job can start with: its two Snakemake processes died below 600 MB, and torch needs more."""
+"""The minimum memory that a job needs to start: its two Snakemake processes died below 600 MB; torch needs more."""
 
 
 def _enough_memory(mem_mb: int) -> int:
@@ -51,7 +51,7 @@ UNKNOWN_KEY_ERRORS = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 def first_error(error: ValidationError) -> str:
-    """Return the first error of a validation as `key: message`."""
+    """Return the first validation error as `key: message`."""
     first = error.errors()[0]
     key = ".".join(map(str, first["loc"]))
     message = first["msg"].removeprefix("Value error, ")
@@ -102,7 +102,7 @@ class Document(Frozen):
         try:
             envelope = parse_json(content.decode("utf-8", "surrogatepass"))
         except ValueError as error:
-            raise DamagedFile(path, f"not a whole JSON document ({error})") from None
+            raise DamagedFile(path, f"not a complete JSON document ({error})") from None
         if not isinstance(envelope, dict) or envelope.get("accelsweep") != cls.kind:
             raise DamagedFile(path, f"not an accelsweep {cls.kind}")
         version = _version(envelope)

@@ -1,6 +1,6 @@
-"""All metrics that a record may contain, with units and descriptions. They generate the table in the documentation.
+"""All metrics that a record may contain, with units and descriptions. The documentation's table is generated from them.
 
-The `unit`, `scope` and `provenance` in a record state how a number was obtained. Values logged by the user's module
+The `unit`, `scope` and `provenance` in a record describe how a number was obtained. Values logged by the user's module
 (`logged.NAME`) are not listed.
 """
 
@@ -38,9 +38,10 @@ class Metric:
 
 
 class MetricInfo(NamedTuple):
-    """A metric's unit and one-sentence description. The unit `per config` means that of `measure.quality_metric`.
+    """A metric's unit and one-sentence description.
 
-    Metrics with a `title` are listed in the report's table of readings per setting.
+    The unit `per config` means the unit of `measure.quality_metric`. Metrics with a `title` are listed in
+    the report's table of readings per setting.
     """
 
     unit: str
@@ -52,80 +53,94 @@ _PER_CONFIG = "per config"
 
 _CORE: dict[str, MetricInfo] = {
     # the timed window
-    "samples_per_second": MetricInfo("1/s", "The rate: samples of all ranks over the seconds of the slowest rank."),
+    "samples_per_second": MetricInfo("1/s", "The rate: samples across all ranks divided by the slowest rank's time."),
     "step_seconds": MetricInfo("s", "Mean step time in the window, on the slowest rank."),
     "step_seconds_p50": MetricInfo("s", "Median step time in the window, on rank 0."),
     "step_seconds_p99": MetricInfo("s", "99th percentile of the step times; withheld below 1000 steps."),
     "samples_per_second_without_stalls": MetricInfo("1/s", "The rate excluding stalls; absent if there were none."),
     "stall_seconds": MetricInfo("s", "Excess time of stalled steps, on the worst rank; 0 if there were none."),
     "window_seconds": MetricInfo("s", "Length of the window, on the slowest rank."),
-    "window_steps": MetricInfo("steps", "Steps in the window, on one rank."),
-    "window_samples": MetricInfo("samples", "Samples in the window, on all ranks."),
-    "rank_skew_seconds": MetricInfo("s", "Time by which the slowest rank exceeds the fastest; absent on one rank."),
-    "epoch_ends_in_window": MetricInfo("epochs", "Passes over the data that ended inside the window."),
-    "epoch_samples": MetricInfo("samples", "Samples in one pass over the training data, on all ranks."),
+    "window_steps": MetricInfo("steps", "Steps in the window, per rank."),
+    "window_samples": MetricInfo("samples", "Samples in the window, across all ranks."),
+    "rank_skew_seconds": MetricInfo(
+        "s", "Time by which the slowest rank lags behind the fastest; absent for one rank."
+    ),
+    "epoch_ends_in_window": MetricInfo("epochs", "Passes over the data that ended within the window."),
+    "epoch_samples": MetricInfo("samples", "Samples in one pass over the training data, across all ranks."),
     "foreign_cpu_cores": MetricInfo("cores", "CPU cores kept busy by other processes during the window."),
     # cold costs
-    "load_seconds": MetricInfo("s", "Time to build module, data and device, excluding imports."),
+    "load_seconds": MetricInfo("s", "Time to set up the module, data and device, excluding imports."),
     "first_step_seconds": MetricInfo("s", "Time of the first step, including compilation; not part of the rate."),
     # training
     "final_train_loss": MetricInfo("loss", "Training loss of the window's last step, on rank 0."),
     "learning_rate": MetricInfo("1", "Learning rate of the first parameter group at the end of the window."),
-    "loss_scale": MetricInfo("1", "Loss scale after the window, in 16-mixed only."),
-    "skipped_steps": MetricInfo("steps", "Optimiser steps skipped by the loss scaler, in 16-mixed only."),
+    "loss_scale": MetricInfo("1", "Loss scale after the window, for 16-mixed only."),
+    "skipped_steps": MetricInfo("steps", "Optimiser steps skipped by the loss scaler, for 16-mixed only."),
     # quality and time to accuracy
-    "quality": MetricInfo(_PER_CONFIG, "`measure.quality_metric` in validation, after a fixed number of samples."),
-    "quality_seconds": MetricInfo("s", "Time of the quality phase, or of all validations in a time to accuracy."),
+    "quality": MetricInfo(
+        _PER_CONFIG, "`measure.quality_metric` in validation, after training on a fixed number of samples."
+    ),
+    "quality_seconds": MetricInfo(
+        "s", "Time of the quality phase, or of all validations while training to the target."
+    ),
     "best_quality": MetricInfo(_PER_CONFIG, "Best value across all validations while training to the target."),
     "time_to_target_seconds": MetricInfo("s", "Training time until the target was reached, excluding validation."),
     "time_to_target_wall_seconds": MetricInfo("s", "Time until the target was reached, including validation."),
-    "results_per_hour": MetricInfo("results/h", "3600 over `time_to_target_seconds`."),
-    "samples_to_target": MetricInfo("samples", "Training samples until the target was reached, on all ranks."),
+    "results_per_hour": MetricInfo("results/h", "3600 divided by `time_to_target_seconds`."),
+    "samples_to_target": MetricInfo("samples", "Training samples until the target was reached, across all ranks."),
     "validations": MetricInfo("validations", "Number of validations while training to the target."),
     # inference
-    "query_seconds_p50": MetricInfo("s", "Median latency of a query; needs 20 queries.", "Median latency"),
-    "query_seconds_p90": MetricInfo("s", "90th percentile of the latencies; needs 100 queries.", "p90 latency"),
-    "query_seconds_p99": MetricInfo("s", "99th percentile of the latencies; needs 1000 queries.", "p99 latency"),
-    # the largest batch
-    "largest_batch": MetricInfo("samples", "Largest batch size per rank that fits into memory, found by trial."),
-    "too_large_batch": MetricInfo("samples", "Smallest batch size tried that does not fit; absent if all fit."),
-    "bytes_per_sample": MetricInfo("B", "Memory per additional sample, from a line through the peaks of the trials."),
-    "fixed_bytes": MetricInfo("B", "Memory of an empty batch: parameters, gradients and optimiser state."),
-    "memory_limit_bytes": MetricInfo(
-        "B", "Memory a rank may use, without `measure.headroom`; its scope names the limit."
+    "query_seconds_p50": MetricInfo("s", "Median query latency; requires at least 20 queries.", "Median latency"),
+    "query_seconds_p90": MetricInfo(
+        "s", "90th percentile of query latency; requires at least 100 queries.", "p90 latency"
     ),
-    "peak_rank_bytes": MetricInfo("B", "Peak of the fullest rank with the largest batch that fits."),
+    "query_seconds_p99": MetricInfo(
+        "s", "99th percentile of query latency; requires at least 1000 queries.", "p99 latency"
+    ),
+    # the largest batch
+    "largest_batch": MetricInfo(
+        "samples", "Largest batch size per rank that fits in memory, found by trial and error."
+    ),
+    "too_large_batch": MetricInfo("samples", "Smallest batch size tried that does not fit; absent if all fit."),
+    "bytes_per_sample": MetricInfo("B", "Memory per additional sample, from a linear fit to the trials' peaks."),
+    "fixed_bytes": MetricInfo("B", "Memory used with an empty batch: parameters, gradients and optimiser state."),
+    "memory_limit_bytes": MetricInfo(
+        "B", "Memory that a rank may use, excluding `measure.headroom`; the scope names the limit."
+    ),
+    "peak_rank_bytes": MetricInfo("B", "Peak memory of the fullest rank with the largest batch that fits."),
     # memory and energy
-    "peak_memory_reserved_bytes": MetricInfo("B", "Peak of the memory reserved by torch on the fullest device."),
-    "peak_memory_allocated_bytes": MetricInfo("B", "Peak of the memory allocated by torch on the fullest device."),
+    "peak_memory_reserved_bytes": MetricInfo("B", "Peak memory reserved by torch on the fullest device."),
+    "peak_memory_allocated_bytes": MetricInfo("B", "Peak memory allocated by torch on the fullest device."),
     "device_memory_used_bytes": MetricInfo("B", "Memory in use on the fullest device, including other processes."),
-    "rank_parameter_bytes": MetricInfo("B", "Parameters on the fullest rank between steps; under FSDP its shard."),
-    "host_pss_bytes": MetricInfo("B", "Proportional set size of all ranks when the window closed; not a peak."),
-    "energy_joules": MetricInfo("J", "Energy used in the window, from a counter; its scope states the parts."),
+    "rank_parameter_bytes": MetricInfo("B", "Parameters on the fullest rank between steps; with FSDP, its shard."),
+    "host_pss_bytes": MetricInfo("B", "Proportional set size of all ranks at the end of the window; not a peak."),
+    "energy_joules": MetricInfo("J", "Energy used in the window, from a counter; its scope lists the components."),
     "host_energy_joules": MetricInfo("J", "Energy used by the CPU packages during a GPU's window, from RAPL."),
     # operations
     "parameters": MetricInfo("parameters", "Trainable parameters of the model."),
-    "model_flops_per_sample": MetricInfo("FLOP", "Operations per sample in a training step or an answer, counted."),
+    "model_flops_per_sample": MetricInfo(
+        "FLOP", "Counted operations per sample in a training step or an inference query."
+    ),
     "model_flops_per_second": MetricInfo("FLOP/s", "`model_flops_per_sample` times the rate."),
     "matmul_ceiling_flops_per_second": MetricInfo(
         "FLOP/s", "Fastest matrix product measured on this device, in this number format."
     ),
-    "mfu": MetricInfo("1", "`model_flops_per_second` over the measured ceiling of all devices."),
-    "mfu_of_datasheet": MetricInfo("1", "`model_flops_per_second` over the datasheet's dense peak of all devices."),
+    "mfu": MetricInfo("1", "`model_flops_per_second` divided by the measured ceiling of all devices."),
+    "mfu_of_datasheet": MetricInfo("1", "`model_flops_per_second` divided by the dense datasheet peak of all devices."),
     "matmul_time_share": MetricInfo(
-        "1", "Share of a step in matrix products, convolutions and recurrent layers, from a profiled pass."
+        "1", "Share of a step spent in matrix products, convolutions and recurrent layers, from a profiled pass."
     ),
     # the probe pass
     "data_wait_share": MetricInfo("1", "Share of a step spent waiting for data."),
     "host_to_device_share": MetricInfo("1", "Share of a step spent copying the batch to the device."),
-    "forward_share": MetricInfo("1", "Share of a step in the forward pass."),
-    "backward_share": MetricInfo("1", "Share of a step in the backward pass."),
-    "optimizer_share": MetricInfo("1", "Share of a step in the optimiser."),
-    "communication_share": MetricInfo("1", "Share of a step added by the exchange of gradients."),
-    "overhead_share": MetricInfo("1", "Share of a step in the loop itself, between the other parts."),
+    "forward_share": MetricInfo("1", "Share of a step spent in the forward pass."),
+    "backward_share": MetricInfo("1", "Share of a step spent in the backward pass."),
+    "optimizer_share": MetricInfo("1", "Share of a step spent in the optimiser."),
+    "communication_share": MetricInfo("1", "Share of a step added by gradient exchange."),
+    "overhead_share": MetricInfo("1", "Share of a step spent in the loop itself, between the other parts."),
     "device_behind_share": MetricInfo("1", "Share of steps after which the device still lagged behind the host."),
 }
-"""Core metrics, in the order of the table in the documentation, where the features' metrics follow."""
+"""Core metrics, in the order of the documentation's table, which lists the features' metrics after them."""
 
 
 @cache

@@ -1,7 +1,7 @@
 """Masks secrets in text and configs, with the same rule for logs, records, MLflow and reports.
 
-Most secrets are in URLs: `postgresql://me:secret@host/db`, `https://host/data?token=secret`. An ambiguous URL is masked
-too much rather than too little: a password may contain any character except white space.
+Most secrets are in URLs: `postgresql://me:secret@host/db`, `https://host/data?token=secret`. Ambiguous URLs are
+over-masked rather than under-masked, because a password may contain any character except white space.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SECRET_PARAMETERS = (
 """Substrings in the names of secret URL parameters."""
 
 _ENVIRONMENT_KEY = "env"
-"""The config key that holds a run's environment variables."""
+"""The config key that contains a run's environment variables."""
 
 _CLOSING = "\"'`)]}>,.;"
 """Trailing characters that belong to the sentence or quotation surrounding a URL."""

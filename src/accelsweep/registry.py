@@ -1,4 +1,4 @@
-"""Declarations of what optional features add to the core, made only of data and dotted names.
+"""Declarations of what optional features add to the core, consisting only of data and dotted names.
 
 A feature is a folder under `features/`, or a module of a third-party package registered as an entry point in the group
 `accelsweep.features`. It describes itself in a single `FEATURE = Feature(...)`, which requires importing nothing but
@@ -82,7 +82,7 @@ class ConfigKeys:
 
 @dataclass(frozen=True)
 class Task:
-    """A way to use model and data, selected by the config key `task` and by `when`, which maps dotted keys to values.
+    """A way to use a model and data, selected by the config key `task` and by `when`, which maps dotted keys to values.
 
     `name` is the name under which its rates are listed: the value of `task`, or a different word if `when` selects one
     of several variants. `target` is a class with the interface `worker.tasks.task.Task`. `rates` are the metrics by
@@ -171,7 +171,7 @@ class Scheduler:
     `variables` are the environment variables of a job that are recorded. `options` is the model of the keys
     `site.NAME`, a subclass of `config.site.JobOptions`, and `check` is a function (options, file_of) that raises
     InputError for invalid options. `says_no_memory` is a function that returns whether a line of a job's log
-    reports a lack of memory. `draft` is a function that takes a site's name and returns the text of a site file,
+    reports running out of memory. `draft` is a function that takes a site's name and returns the text of a site file,
     based on the output of the commands in `draft_source`.
     """
 
@@ -192,7 +192,7 @@ class Feature:
     """An optional capability and its parts. All fields except the name are optional.
 
     `name` is the name of its folder. `requires` names the features that it imports.
-    `answers` are the models of what its commands print with `--json`, for the reference.
+    `answers` are the models of its commands' `--json` output, for the reference.
     `metrics` is a mapping of the names of metrics to `metrics.MetricInfo`.
     `setting_doubts` is a function that takes a setting's runs (`analysis.run_results.SettingRuns`) and yields doubts.
     `generated_data` are dotted names of data modules without `prepare_data`, for which torch need not be imported.
@@ -217,7 +217,7 @@ class Feature:
     is a function (folder, rows) that returns the collected runs with additional metrics.
     `recommend` is a function (`analysis.headline.Situation`, blocks that would settle open comparisons) that returns
     a recommendation to replace the usual one, or None.
-    `last_lines` is a function that takes the findings and yields lines and tables for the end of `accelsweep run`.
+    `last_lines` is a function that takes the findings and yields lines and tables that `accelsweep run` prints last.
     `import_rows` is a function (home, file, source, device, name) that imports results published by others.
     `open_file` is a context manager that opens a file (a Path) as a sweep's folder, for `accelsweep.open(FILE)`.
     `experiment_tags` is a function that takes the findings and returns tags (name -> text) for the MLflow experiment.

@@ -24,7 +24,7 @@ class Outcome(str, Enum):
     measured = "measured"
     """The run finished with its metrics."""
     out_of_memory = "out_of_memory"
-    """The device or the machine did not have enough memory."""
+    """The device or the machine ran out of memory."""
     diverged = "diverged"
     """The loss became infinite or NaN."""
     unsupported = "unsupported"
@@ -77,14 +77,14 @@ PARTS = ("data_wait", "host_to_device", "forward", "backward", "optimizer", "com
 COMPUTE = ("forward", "backward", "optimizer")
 
 BEHIND = 0.5
-"""An asynchronous device counts as waiting for the host if it lags the host at the end of less than this share of
-steps."""
+"""An asynchronous device is considered to be waiting for the host if it lags behind the host at the end of less than
+this share of steps."""
 
 SUBSTANTIAL = 0.3
 """The verdict also names the second-largest part if it takes at least this share of the step."""
 
 MAJORITY = 0.5
-"""If the bottleneck takes less than this share of the step, the evidence states so."""
+"""If the bottleneck takes less than this share of the step, the evidence says so."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def bottleneck(shares: Mapping[str, float], device_behind: float | None = None) 
     """Return the verdict on these shares, and the evidence for it as a sentence.
 
     The verdict is `input-bound`, `transfer-bound`, `communication-bound`, `compute-bound` or `overhead-bound`. The
-    largest part of the step decides; forward, backward and optimizer together count as compute. Compute on an
+    largest part of the step determines it; forward, backward and optimizer together count as compute. Compute on an
     asynchronous device that waits for the host (`BEHIND`) counts as `overhead-bound`: the time is spent launching
     kernels. A second part that is `SUBSTANTIAL` is appended: `compute-bound and input-bound`. If communication could
     not be separated, compute includes it, and the verdict on compute is `compute-bound or communication-bound`.
@@ -182,7 +182,7 @@ class Effective:
     """The effective settings, read back from Lightning and torch rather than taken from the config.
 
     `global_batch_size` is the number of samples per optimiser step in the window, over all ranks. It is None if the
-    steps' sizes vary by more than short batches explain, or if there was no step; the doubt `optimizer_batch` states
+    steps' sizes vary by more than short batches explain, or if there was no step; the doubt `optimizer_batch` says
     which.
     """
 
@@ -249,13 +249,13 @@ PRECEDENCE: tuple[ErrorKind, ...] = (
 ANY_FAILURE: frozenset[ErrorKind] = frozenset({"none", "out_of_memory", "unsupported", "user_exception", "collective"})
 """Failures after the window that do not invalidate its rate. `none` means that no error was raised: a kill or timeout.
 
-A NaN loss is not included, because it counts as a different answer to the same question.
+A NaN loss is not included, because a diverged run is an answer in its own right.
 """
 
 
 @dataclass(frozen=True)
 class RankResult:
-    """The result of one of a run's ranks.
+    """The result of one rank of a run.
 
     Rank 0's `metrics` and `effective` are used for the run: values from all ranks (rate, skew, memory) have already
     been gathered. `reason` is None if and only if `outcome` is `measured`. `traceback` shows the user's code and omits

@@ -1,4 +1,4 @@
-"""A setting's frozen config as typed dataclasses, with every key that accelsweep itself reads and derived values.
+"""A setting's frozen config as typed dataclasses, with derived values and every key that accelsweep itself reads.
 
 These are plain dataclasses because the worker uses them in other people's environments. Config keys are declared only
 here: `config.schema` derives the validating pydantic models from these classes. The keys of a model, data set,
@@ -49,7 +49,7 @@ Scaling = Literal["none", "linear", "sqrt"]
 
 @dataclass(frozen=True)
 class LearningRate:
-    """How the learning rate depends on the batch size: keys of `optimizer` that are not passed to its class.
+    """How the learning rate depends on the batch size: keys of `optimizer` that its class does not receive.
 
     `optimizer.lr` applies to a global batch of `base_batch_size` samples, and `lr_scaling` adapts it to other sizes.
     The rate is warmed up over the first `warmup_steps` optimiser steps. None has the same effect as omitting the key.
@@ -135,7 +135,7 @@ class SettingConfig:
 
     `raw` is the mapping as written, with the user's own keys, and must not be modified; configs with equal `raw` are
     equal. `devices` is the number of ranks per node, `batch_size` is per rank, `threads` is the number of CPU threads
-    per rank (None: chosen on the machine), and `env` holds the run's environment variables.
+    per rank (None: chosen on the machine), and `env` contains the run's environment variables.
     """
 
     raw: Mapping[str, Any]
@@ -192,7 +192,7 @@ class SettingConfig:
 
     @property
     def world_size(self) -> int:
-        """The number of a run's ranks, across all nodes."""
+        """The number of ranks in a run, across all nodes."""
         return self.devices * self.num_nodes
 
     @property
@@ -249,7 +249,7 @@ class SettingConfig:
 
     @property
     def class_column(self) -> str | None:
-        """The column that holds the classes (`data.target`) of tabular data."""
+        """The column that contains the classes (`data.target`) of tabular data."""
         target = self.data.get("target")
         return None if target is None else str(target)
 
@@ -289,5 +289,5 @@ class Run:
         """Parse a run's name into setting and repeat. Raises InputError for any other text."""
         match = _RUN_NAME.fullmatch(name)
         if match is None:
-            raise InputError(f"{name!r} is not the name of a run, which is SETTING-rK for repeat K")
+            raise InputError(f"{name!r} is not a run name: run names have the form SETTING-rK for repeat K")
         return RunName(match[1], int(match[2]))

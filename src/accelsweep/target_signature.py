@@ -30,7 +30,7 @@ def refuse_arguments(given: Mapping[str, Any], key: str, takes: Arguments, withi
     names = [str(name) for name in given if not str(name).startswith("_")]
     unknown = [name for name in names if name not in takes.names]
     if unknown and not takes.accepts_any:
-        listed = f"it takes {', '.join(takes.names)}" if takes.names else "it takes none"
+        listed = f"it accepts {', '.join(takes.names)}" if takes.names else "it accepts none"
         raise InputError(
             f"{key}.{unknown[0]}: {takes.target} has no such argument{nearest(unknown[0], takes.names)}; {listed}"
         )
@@ -40,4 +40,4 @@ def refuse_arguments(given: Mapping[str, Any], key: str, takes: Arguments, withi
     remedy = f"set +{key}.{missing[0]}=VALUE"
     if within is not None:
         remedy = f"if {within} passes it itself, add {key}._partial_=true (`_partial_: true` in a file); else {remedy}"
-    raise InputError(f"{key}: {takes.target} needs {missing[0]}: {remedy}")
+    raise InputError(f"{key}: {takes.target} requires {missing[0]}: {remedy}")

@@ -42,7 +42,7 @@ _CORE = (
 )
 
 SIZE_METRICS = frozenset({"largest_batch"})
-"""Rates that are in fact sizes: a higher value is larger, not faster."""
+"""Rates that are actually sizes: a higher value means larger, not faster."""
 
 METRIC_TITLES = {"largest_batch": "largest batch"}
 """Metric -> its name in headings, if that is not "rate"."""

@@ -21,19 +21,19 @@ RESERVED_ARGUMENTS = {
     "num_nodes": "the top-level key num_nodes",
     "precision": "the top-level key precision",
     "min_steps": "measure.min_steps",
-    "min_epochs": "measure.*: training ends with the window",
+    "min_epochs": "measure.*, because training ends with the window",
     "max_time": "limits.run_seconds",
     "limit_train_batches": "measure.max_steps",
-    "num_sanity_val_steps": "nothing: validation has a phase of its own",
-    "val_check_interval": "nothing: validation has a phase of its own",
-    "check_val_every_n_epoch": "nothing: validation has a phase of its own",
+    "num_sanity_val_steps": "accelsweep, which validates in a separate phase",
+    "val_check_interval": "accelsweep, which validates in a separate phase",
+    "check_val_every_n_epoch": "accelsweep, which validates in a separate phase",
     "fast_dev_run": "measure.*",
-    "logger": "accelsweep: logged values go into the record",
-    "enable_checkpointing": "accelsweep: runs keep no checkpoints",
-    "enable_progress_bar": "accelsweep: progress is shown by the sweep",
+    "logger": "accelsweep, which writes logged values to the record",
+    "enable_checkpointing": "accelsweep, which keeps no checkpoints",
+    "enable_progress_bar": "accelsweep, which shows the sweep's progress",
     "enable_model_summary": "accelsweep",
 }
-"""Trainer arguments not allowed in `trainer` -> where each is set instead."""
+"""Trainer arguments not allowed in `trainer` -> what controls each of them instead."""
 
 DEFAULTS: Mapping[str, Any] = {
     "strategy": "auto",
@@ -69,7 +69,7 @@ def requested_length(trainer: Mapping[str, Any]) -> tuple[int | None, int | None
         if value == -1:  # Lightning's value for no limit
             value = None
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise InputError(f"trainer.{name}={value}: must be a whole number above 0, or null")
+            raise InputError(f"trainer.{name}={value}: must be an integer of at least 1, or null")
         lengths.append(value)
     epochs, steps = lengths
     return epochs, steps
@@ -77,7 +77,7 @@ def requested_length(trainer: Mapping[str, Any]) -> tuple[int | None, int | None
 
 def reserved_message(name: str) -> str:
     """Return the message that rejects `trainer.NAME`, one of `RESERVED_ARGUMENTS`."""
-    return f"trainer.{name} has no effect here and is refused; it is decided by {RESERVED_ARGUMENTS[name]}"
+    return f"trainer.{name} cannot be set, because it is controlled by {RESERVED_ARGUMENTS[name]}"
 
 
 def ineffective_arguments(trainer: Mapping[str, Any], what: str) -> str | None:
@@ -85,7 +85,7 @@ def ineffective_arguments(trainer: Mapping[str, Any], what: str) -> str | None:
     refused = [f"trainer.{name}={value}" for name, value in sorted(trainer.items()) if not _is_harmless(name, value)]
     if not refused:
         return None
-    remedy = "use loop=lightning, or leave it out" if what == "loop=raw" else "leave it out"
+    remedy = "use loop=lightning, or remove it" if what == "loop=raw" else "remove it"
     return f"{what} has no {', '.join(refused)}: {remedy}"
 
 
@@ -98,7 +98,7 @@ def _is_harmless(name: str, value: Any) -> bool:
 def trainer_argument_hint(key: str, value: str = "VALUE") -> str | None:
     """Describe where the Trainer argument `key` is set; None if the Trainer has no such argument."""
     if key in RESERVED_ARGUMENTS:
-        return f"Lightning's Trainer does not get {key} here: it is decided by {RESERVED_ARGUMENTS[key]}"
+        return f"{key} cannot be passed to Lightning's Trainer, because it is controlled by {RESERVED_ARGUMENTS[key]}"
     if key in trainer_arguments():
         return f"{key} is an argument of Lightning's Trainer: +trainer.{key}={value}"
     return None

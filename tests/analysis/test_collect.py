@@ -75,7 +75,7 @@ def test_a_row_names_the_digest_of_the_record_it_was_read_from(example_sweep: Sw
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
-        (lambda text: text[: len(text) // 2], "not a whole JSON document"),
+        (lambda text: text[: len(text) // 2], "not a complete JSON document"),
         (lambda text: text.replace('"attempt":1', '"attempt":2'), "do not match its checksum"),
         (lambda text: text.replace('"format":1', '"format":99'), "format 99"),
     ],

@@ -152,7 +152,7 @@ def test_nothing_is_written_not_even_for_a_damaged_record(tmp_path):
     sweep = accelsweep.open(folder.root)
     row = sweep.runs[sweep.runs["run"] == damaged.parent.name].iloc[0]
     assert row["outcome"] == "not_run"
-    assert row["reason"].startswith("its record is damaged (not a whole JSON document")
+    assert row["reason"].startswith("its record is damaged (not a complete JSON document")
     sweep._repr_html_()
     sweep.figure("steps")
     assert stamps(tmp_path) == before

@@ -59,12 +59,12 @@ def test_a_log_that_appears_late_on_a_shared_disk_is_awaited_and_removed(monkeyp
 def test_a_job_that_wrote_nothing_is_reported_after_a_while(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(doctor, "_MAX_FILE_DELAY_SECONDS", 0.2)
     (check,) = told(monkeypatch, tmp_path, FOUND, 1.0)
-    assert "wrote nothing into" in check.found
+    assert "wrote nothing to" in check.found
 
 
 def test_a_job_that_reached_its_time_limit_gets_no_advice_about_modules(monkeypatch, tmp_path) -> None:
     (check,) = told(monkeypatch, tmp_path, OUT_OF_TIME, 0.0)
     assert "DUE TO TIME LIMIT" in check.found
-    assert "2 minutes were too short" in str(check.remedy)
+    assert "2 minutes were not enough" in str(check.remedy)
     (check,) = told(monkeypatch, tmp_path, "bash: module: command not found", 0.0)
     assert "site.slurm.modules" in str(check.remedy)

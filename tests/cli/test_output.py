@@ -61,7 +61,7 @@ def test_a_plan_in_which_nothing_can_run_says_so_without_an_empty_table(tmp_path
     assert [re.sub(r"\d+ x ", "", line).split(" (")[0] for line in reasons] == [
         "unsupported: the site 'local' has no Apple GPUs"
     ]
-    assert last == "note: nothing will be measured, because no setting of this grid can run here"
+    assert last == "note: nothing will be measured, because no setting in this grid can run here"
 
 
 def test_a_single_setting_has_no_smallest_visible_difference(tmp_path, capsys):
@@ -248,9 +248,9 @@ def test_status_names_damage_in_one_sweep_and_continues_with_the_next(example_sw
     os.mkfifo(after.record(run))
     assert print_status(example_sweep.home, None) == 1
     shown = capsys.readouterr().out
-    assert f"aaa: damaged: {before.manifest}: not a whole JSON document (NaN is not JSON)" in shown
+    assert f"aaa: damaged: {before.manifest}: not a complete JSON document (NaN is not JSON)" in shown
     assert f"{example_sweep.name}: " in shown
-    assert f"damaged: {after.record(run)}: it is not a file: something else is in its place" in shown
+    assert f"damaged: {after.record(run)}: not a regular file: something else is in its place" in shown
 
 
 def test_status_names_a_sweep_of_a_later_version_and_continues_with_the_next(example_sweep, capsys):
@@ -260,7 +260,7 @@ def test_status_names_a_sweep_of_a_later_version_and_continues_with_the_next(exa
     later.manifest.write_text(json.dumps(envelope | {"format": 2, "version": "99.0"}))
     assert print_status(example_sweep.home, None) == 1
     shown = capsys.readouterr().out
-    assert f"aaa: {later.manifest}: accelsweep 99.0 wrote it" in shown
+    assert f"aaa: {later.manifest}: written by accelsweep 99.0" in shown
     assert "install accelsweep 99.0" in shown
     assert f"{example_sweep.name}: " in shown
 
@@ -303,7 +303,7 @@ def test_doctor_finds_this_machine_able(tmp_path, capsys):
 
 @pytest.mark.parametrize("minutes", [0.0, -1.0, math.nan, math.inf])
 def test_doctor_refuses_impossible_waiting_times(minutes, tmp_path):
-    with pytest.raises(InputError, match=f"--job {minutes:g}: give the minutes"):
+    with pytest.raises(InputError, match=f"--job {minutes:g}: the number of minutes"):
         examine(tmp_path, ["site=slurm_example"], job_minutes=minutes)
 
 
@@ -317,7 +317,7 @@ def test_doctor_takes_site_overrides_only_and_reports_missing_slurm_programs(tmp
     assert examine(tmp_path, ["site=slurm_example"]) == 1
     shown = capsys.readouterr().out.splitlines()
     assert any("no sbatch and no squeue" in line for line in shown)
-    assert "checks failed, the first: site slurm_example" in shown[-1]
+    assert "checks failed; the first was: site slurm_example" in shown[-1]
     assert examine(tmp_path, ["site=local"]) == 0
     assert not list(tmp_path.iterdir())
 

@@ -110,7 +110,7 @@ def test_values_of_an_added_key_need_no_further_composition(composer, monkeypatc
 def test_an_added_key_and_another_override_of_it_are_left_to_hydra(composer):
     points = points_of(composer, "+fresh.deep=1,2", "++fresh.deep=3,4")
     assert [point.config["fresh"] for point in points] == [{"deep": 3}, {"deep": 4}] * 2
-    with pytest.raises(InputError, match="'seed' is there already"):
+    with pytest.raises(InputError, match="'seed' already exists"):
         points_of(composer, "+fresh=1,2", "+fresh=3,4", "+seed=5,6")
 
 

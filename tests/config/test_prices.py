@@ -108,7 +108,7 @@ def test_a_bought_device_costs_its_share_of_the_price_and_its_electricity():
     assert rent == pytest.approx(2 * (1600 / 6574.5 + 0.09))
     (line,) = price_lines(prices, ["rtx4090"])
     assert (line.unit, line.date) == ("USD per hour", "2022")
-    assert line.source == "bought for 1600 USD, working 25 % of 3 years, 450 W; a shop"
+    assert line.source == "bought for 1600 USD, in use 25 % of 3 years, 450 W; a shop"
 
 
 def test_a_bought_device_says_if_no_electricity_is_counted():

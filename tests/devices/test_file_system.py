@@ -114,7 +114,7 @@ def test_locks_on_a_shared_folder_that_has_none_are_refused_with_the_variable_to
     )
     said = done.stderr.splitlines()[-1]
     assert "is on a disk without file locks (No locks available)" in said
-    assert "set ACCELSWEEP_LEASES to a folder on this machine's own disk" in said
+    assert "set ACCELSWEEP_LEASES to a folder on this machine's local disk" in said
     last_line("ACCELSWEEP_LEASES on a disk without file locks", said)
 
 

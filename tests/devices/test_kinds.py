@@ -39,7 +39,7 @@ def test_a_site_validates_its_devices_strictly_and_dumps_them_as_plain_json():
     assert dumped == [{"accelerator": "cpu", "model": "7763", "count": 64, "memory_bytes": None}]
     for wrong, message in (
         ({"count": 1.5}, r"inventory\.0\.count=1\.5: must be a valid integer"),
-        ({"accelerator": "gpu"}, r"no kind of device is called 'gpu' \(did you mean 'cuda'\?\); known are cpu, cuda"),
+        ({"accelerator": "gpu"}, r"unknown device kind 'gpu' \(did you mean 'cuda'\?\); choose one of: cpu, cuda"),
         ({"memori_bytes": 1}, r"unknown key 'site\.inventory\.0\.memori_bytes' \(did you mean 'memory_bytes'\?\)"),
     ):
         with pytest.raises(InputError, match=message):

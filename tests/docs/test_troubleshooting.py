@@ -41,6 +41,6 @@ def test_the_messages_that_it_quotes_are_said():
     sources = "".join(
         path.read_text() for path in (Path(__file__).resolve().parents[2] / "src" / "accelsweep").rglob("*.py")
     )
-    for words in ("is already being run by process", "MB free", "unknown key", "is there already"):
+    for words in ("is already being run by process", "MB free", "unknown key", "already exists"):
         assert words in PAGE
         assert words in sources, words

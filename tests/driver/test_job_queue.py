@@ -157,7 +157,7 @@ def test_a_reason_that_changes_between_two_polls_cancels_nothing(queue: JobQueue
 @pytest.mark.parametrize("reason", ["AssocGrpCPUMinutesLimit", "QOSGrpGRESMinutes"])
 def test_spent_compute_hours_are_reported_and_waited_for(queue: JobQueue, messages: list[str], reason: str) -> None:
     queue.report_waiting([pending("7", reason)])
-    assert messages[1].startswith("the hours of the account, or of the QOS, are used up")
+    assert messages[1].startswith("the account or QOS has used up its hours")
     assert "change site.slurm.account or qos" in messages[1]
 
 

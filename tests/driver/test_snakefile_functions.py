@@ -198,7 +198,7 @@ def test_jobs_get_only_listed_secrets_and_sbatch_no_options_and_the_user_is_told
     sweep.remove_secrets()
     assert given.keys() & os.environ.keys() == {"HF_TOKEN", "TOKENIZERS_PARALLELISM"}
     output = capsys.readouterr().err
-    assert "jobs do not get STORE, WANDB_API_KEY; if they need one, list it in site.slurm.secrets" in output
+    assert "jobs do not receive STORE, WANDB_API_KEY; if they need one, list it in site.slurm.secrets" in output
 
 
 @pytest.mark.heavy
@@ -408,6 +408,6 @@ def test_a_missing_executor_plugin_is_an_error_with_the_install_command(monkeypa
 @pytest.mark.parametrize(("profile", "program"), [("slurm", "sbatch"), ("grid_engine", "qsub")])
 def test_a_machine_without_the_profiles_scheduler_is_an_error_before_planning(monkeypatch, tmp_path, profile, program):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match=f"--profile {profile} submits to .*, and this machine has no {program}"):
+    with pytest.raises(InputError, match=f"--profile {profile} submits to .*, but this machine has no {program}"):
         run_sweep(tmp_path, Request(overrides=("no such override",), profile=profile))
     assert list(tmp_path.iterdir()) == []

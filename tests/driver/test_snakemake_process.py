@@ -34,8 +34,8 @@ def failed(rule: str, module: str, how: str) -> str:
 
 
 LOGS = {
-    f"{FAILED_JOB}error: sweeps/tiny/manifest.json: not a whole JSON document\n{FAILED_JOB}": (
-        "sweeps/tiny/manifest.json: not a whole JSON document"
+    f"{FAILED_JOB}error: sweeps/tiny/manifest.json: not a complete JSON document\n{FAILED_JOB}": (
+        "sweeps/tiny/manifest.json: not a complete JSON document"
     ),
     f"{FAILED_JOB}Terminating processes on user request, this might take some time.\n{TRACEBACK}{ENDED}": (
         "it was told to stop"

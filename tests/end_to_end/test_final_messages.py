@@ -84,7 +84,7 @@ def test_a_manifest_that_is_emptied_during_a_run_is_told_in_a_sentence_and_the_s
     (home.path / "sweeps/tiny/manifest.json").write_text("")
     output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1, output
-    assert "manifest.json: not a whole JSON document" in output.splitlines()[-1]
+    assert "manifest.json: not a complete JSON document" in output.splitlines()[-1]
     assert not [line for line in output.splitlines() if "Traceback" in line or "returned non-zero" in line], output
     kept = home.records("tiny")
     again = home.accelsweep(*LASTING)

@@ -115,9 +115,9 @@ def test_unsupported_settings_need_no_search(home):
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (["task=inference"], "task=inference does none"),
-        (["task=largest_batch", "measure=largest_batch"], "task=largest_batch does none"),
-        (["devices=1,2", "+report.ladder=devices"], "each changes one thing only"),
+        (["task=inference"], "task=inference has none"),
+        (["task=largest_batch", "measure=largest_batch"], "task=largest_batch has none"),
+        (["devices=1,2", "+report.ladder=devices"], "each setting changes only one thing"),
         (["batch_size=automatic"], "must be a number of samples, or auto"),
     ],
 )

@@ -91,7 +91,7 @@ def test_the_baseline_is_the_first_supported_setting_that_matches(home):
     assert "no supported setting matches" in notes[0]
     found, notes = baseline()
     assert found == {"batch_size": 8, "precision": "32-true"}
-    assert "no baseline is named" in notes[0]
+    assert "no baseline is set" in notes[0]
 
 
 def test_a_grid_that_cannot_run_at_all_is_planned_without_blocks(home):

@@ -66,9 +66,9 @@ def test_every_key_of_measure_has_its_default_in_the_file():
         (["task=inference", "measure.max_steps=99"], ["measure.max_steps=99"]),
         (["task=kernels", "model=kernel_copy", "measure.warmup_steps=1"], ["measure.warmup_steps=1"]),
         (["task=time_to_accuracy", "measure.target=0.9", "measure.warmup_steps=1"], ["measure.warmup_steps=1"]),
-        (["+trainer.min_steps=7"], ["trainer.min_steps", "decided by measure.min_steps", "look in"]),
-        (["+trainer.max_epochs=3,0"], ["trainer.max_epochs=0: must be a whole number above 0"]),
-        (["+trainer.logger=false,true"], ["trainer.logger", "go into the record"]),
+        (["+trainer.min_steps=7"], ["trainer.min_steps", "controlled by measure.min_steps", "look in"]),
+        (["+trainer.max_epochs=3,0"], ["trainer.max_epochs=0: must be an integer of at least 1"]),
+        (["+trainer.logger=false,true"], ["trainer.logger", "logged values to the record"]),
         (["+trainer.precision=16-mixed"], ["the top-level key precision"]),
         (
             ["+trainer.gradient_clip_vla=1"],
@@ -120,7 +120,7 @@ def test_no_shipped_default_is_refused_by_a_run():
 def test_a_swept_user_key_that_nothing_refers_to_is_refused(home, overrides, key):
     """All of its settings would measure the same, and the report would confirm that with confidence."""
     message = refusal(home, *overrides)
-    assert message.startswith(f"{key} has several values, and nothing refers to it"), message
+    assert message.startswith(f"{key} has several values, but nothing refers to it"), message
     assert f"${{{key}}}" in message
 
 
@@ -161,9 +161,9 @@ def test_a_trainer_argument_at_the_top_level_is_redirected_to_trainer(home, own_
     assert "of your own" not in message
     assert make_plan(home, ["accelerator=cpu", advised]).settings[0].config.trainer["gradient_clip_val"] == 0.5
     assert "+trainer.gradient_clip_val=VALUE" in refusal(home, "+gradient_clip_val=0.5,1")
-    assert "decided by measure.*" in refusal(home, "min_epochs=3")
+    assert "controlled by measure.*" in refusal(home, "min_epochs=3")
     assert advised in refusal(home, "trainer.gradient_clip_val=0.5")
-    assert "decided by measure.*" in refusal(home, "trainer.min_epochs=3")
+    assert "controlled by measure.*" in refusal(home, "trainer.min_epochs=3")
     misspelt = refusal(home, "trainer.gradient_clip_vla=0.5")
     assert "did you mean 'trainer.gradient_clip_val'" in misspelt
     assert "of your own" not in misspelt
@@ -212,7 +212,7 @@ SERVER = ["task=inference", "measure.scenario=server", "serving=default"]
         (["task=time_to_accuracy"], "measure.target is null: set it"),
         (["task=time_to_accuracy", "measure.target=0.9", "measure.quality_metric=null"], "measure.quality_metric is"),
         (["task=time_to_accuracy", "measure.target=high"], "measure.target='high'"),
-        (["task=time_to_accuracy", "measure.target=1", "measure.fake_loader=true"], "reaches no target"),
+        (["task=time_to_accuracy", "measure.target=1", "measure.fake_loader=true"], "never reaches a target"),
         (["task=inference", "measure.scenario=servant"], "did you mean 'server'"),
         (["task=inference", "measure.scenario=server"], "add serving=default, and set serving.latency_ms"),
         (
@@ -221,20 +221,23 @@ SERVER = ["task=inference", "measure.scenario=server", "serving=default"]
         ),
         ([*SERVER, "serving.workers=0"], "serving.workers=0: must be at least 1"),
         ([*SERVER, "+serving.max_batch=8"], "unknown key 'serving.max_batch'"),
-        ([*SERVER, "analysis.rate=samples_per_second"], "measure.scenario=server measures no such rate"),
+        ([*SERVER, "analysis.rate=samples_per_second"], "measure.scenario=server does not measure this rate"),
         (["task=inference", "measure.scenario=single_stream"], "batch_size is 32: set batch_size=1"),
-        (["task=inference", "loop=raw"], "task=inference does not train: leave loop out"),
+        (["task=inference", "loop=raw"], "task=inference does not train: remove loop"),
         (["task=largest_batch", "measure=largest_batch", "measure.headroom=1.5"], "must be at least 0 and less than 1"),
         (["task=largest_batch", "measure=largest_batch", "measure.max_batch=0"], "must be at least 1"),
         (["task=boosting"], "SmallCNN is a network or a kernel: use model=xgboost"),
         (["model=xgboost"], "XGBoost trains trees, which has no training steps: set task=boosting"),
         ([*TREES, "measure=quick"], "measure.quality_metric=val_accuracy is a different metric: use measure=boosting"),
-        ([*TREES, "loop=raw"], "task=boosting delegates training to a library: leave loop out"),
+        ([*TREES, "loop=raw"], "task=boosting delegates training to a library: remove loop"),
         ([*TREES, "analysis.rate=flops_per_second"], "only row_rounds_per_second, samples_per_second"),
         (["data.fold=all", "data.folds=5", "measure.quality_samples=null"], "data.fold=all trains and validates"),
         (["data.fold=all", "data.folds=5", "task=inference"], "leave task at train_throughput"),
         (["analysis.rate=samples_per_secnd"], "did you mean 'samples_per_second'"),
-        (["analysis.rate=results_per_hour"], "task=train_throughput measures no such rate, only samples_per_second"),
+        (
+            ["analysis.rate=results_per_hour"],
+            "task=train_throughput does not measure this rate, only samples_per_second",
+        ),
     ],
 )
 def test_keys_that_do_not_fit_the_task_are_refused_with_a_remedy(home, overrides, words):
@@ -295,7 +298,7 @@ KERNELS = ["task=kernels", "model=kernel_copy"]
 )
 def test_a_swept_key_that_the_task_does_not_use_is_refused(home, overrides, key):
     """All values would measure the same, and the report would confirm that with confidence."""
-    with pytest.raises(InputError, match=rf"^{key} has several values, and task=\w+.* does not use it"):
+    with pytest.raises(InputError, match=rf"^{key} has several values, but task=\w+.* does not use it"):
         make_plan(home, [*QUICK, *overrides])
 
 

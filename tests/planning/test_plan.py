@@ -158,7 +158,7 @@ def test_automatic_repeats_begin_with_a_pilot_and_keep_the_decided_number(home):
     pilot = planned(home, *auto)
     assert (len(pilot.manifest.blocks), pilot.manifest.options.pilot) == (3, True)
     assert "repeats=auto: these blocks are the pilot" in pilot.notes[-1]
-    assert "5 to 20 blocks in all" in pilot.notes[-1]
+    assert "5 to 20 blocks in total" in pilot.notes[-1]
     decided = planned(home, *auto, total_repeats=6)
     assert decided.manifest.blocks[:3] == pilot.manifest.blocks
     assert (len(decided.manifest.blocks), decided.manifest.options.pilot, decided.notes) == (6, False, ())
@@ -282,8 +282,8 @@ def test_a_name_that_could_escape_the_folder_is_refused(home, name):
         (["experiment=quikstart"], ["quikstart", "'quickstart'"]),
         (["optimizer=sgd,adm"], ["optimizer=adm", "adamw"]),
         (["model=null"], ["model=null", "small_cnn"]),
-        (["+batch_size=3"], ["batch_size", "there already"]),
-        (["+model=mlp"], ["there already", "model=mlp"]),
+        (["+batch_size=3"], ["batch_size", "already exists"]),
+        (["+model=mlp"], ["already exists", "model=mlp"]),
         (["~batchsize"], ["~batchsize", "'batch_size'"]),
         (["precision=bf16-mixt"], ["bf16-mixt", "'bf16-mixed'", "base.yaml"]),
         (["precision=bf16"], ["bf16", "'bf16-mixed'"]),
@@ -435,7 +435,9 @@ def test_a_user_file_wins_over_the_shipped_one_and_a_note_names_both(home, folde
     plan = make_plan(home, [*words, "data=mnist"])
     assert plan.settings[0].config.data == {"_target_": "torch.nn.Identity", "mine": True}
     (note,) = shadow_notes(plan)
-    assert note.startswith(f"{home}/{folder}/data/mnist.yaml is used, and not {shipped_root()}/conf/data/mnist.yaml: ")
+    assert note.startswith(
+        f"{home}/{folder}/data/mnist.yaml is used instead of {shipped_root()}/conf/data/mnist.yaml: "
+    )
     assert "mine" not in make_plan(home, [*words, "data=cifar10"]).settings[0].config.data
 
 
@@ -443,13 +445,13 @@ def test_a_shadowing_file_is_named_in_a_note_and_in_the_errors_that_it_causes(ho
     own_conf({"trainer/default.yaml": "strategy: auto\ndeterministic: true\n"})
     plan = make_plan(home, [])
     assert plan.settings[0].config.trainer == {"strategy": "auto", "deterministic": True}
-    assert "conf/trainer/default.yaml is used, and not " in shadow_notes(plan)[0]
+    assert "conf/trainer/default.yaml is used instead of " in shadow_notes(plan)[0]
     own_conf({"trainer/default.yaml": "devices: 2\n"})
-    both = rf"trainer\.devices.*{home}/conf/trainer/default\.yaml is used, and not {shipped_root()}/conf/trainer/"
+    both = rf"trainer\.devices.*{home}/conf/trainer/default\.yaml is used instead of {shipped_root()}/conf/trainer/"
     with pytest.raises(InputError, match=both):
         make_plan(home, [])
     own_conf({"trainer/default.yaml": "default_root_dir: ${paths.output_dir}\n"})
-    with pytest.raises(InputError, match=r"trainer\.default_root_dir.*is used, and not"):
+    with pytest.raises(InputError, match=r"trainer\.default_root_dir.*is used instead of"):
         make_plan(home, [])
 
 
@@ -479,8 +481,8 @@ def test_conf_precedes_the_search_path_and_neither_replaces_the_root_files(home,
     assert plan.settings[0].config.batch_size == 32
     ours, conf = shipped_root() / "conf", f"{home}/conf/data/mnist.yaml"
     assert [note.partition(":")[0] for note in shadow_notes(plan)] == [
-        f"{ours}/config.yaml is used, and not {home}/configs/config.yaml",
-        f"{conf} is used, and not {home}/configs/data/mnist.yaml or {ours}/data/mnist.yaml",
+        f"{ours}/config.yaml is used instead of {home}/configs/config.yaml",
+        f"{conf} is used instead of {home}/configs/data/mnist.yaml or {ours}/data/mnist.yaml",
     ]
 
 

@@ -140,11 +140,11 @@ def test_a_one_node_baseline_never_idles_more_than_half_of_the_nodes(nodes, has_
 @pytest.mark.parametrize(
     ("jobs", "asked", "words"),
     [
-        ({}, Resources(cpus=1), "whole nodes: 8 CPUs are held, 1 is used; site.slurm.exclusive=false shares them"),
+        ({}, Resources(cpus=1), "whole nodes: 8 CPUs are allocated, 1 is used; site.slurm.exclusive=false shares them"),
         (
             {},
             Resources(nodes=2, tasks=2, cpus=4, gpus=4),
-            "whole nodes: 16 CPUs are held, 8 are used, 8 GPUs are held, 4 are used; "
+            "whole nodes: 16 CPUs are allocated, 8 are used, 8 GPUs are allocated, 4 are used; "
             "site.slurm.exclusive=false shares them",
         ),
         ({}, Resources(cpus=8, gpus=4), ""),
@@ -261,9 +261,9 @@ def test_one_sweep_over_three_kinds_of_node_has_jobs_for_each(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"inventory": [EPYC]}, "site.inventory and site.kinds are both given"),
-        ({"scheduler": "local"}, "site.kinds: needs site.scheduler=slurm"),
-        ({"kinds": [KINDS["kinds"][0]] * 2}, "two kinds of node are called 'plain'"),
+        ({"inventory": [EPYC]}, "site.inventory and site.kinds are both set"),
+        ({"scheduler": "local"}, "site.kinds: requires site.scheduler=slurm"),
+        ({"kinds": [KINDS["kinds"][0]] * 2}, "two kinds of node are named 'plain'"),
         ({"kinds": [{**KINDS["kinds"][0], "nods": 3}]}, "'nodes'"),
         ({"kinds": [{**KINDS["kinds"][0], "slurm": {"partitoin": "x"}}]}, "'partition'"),
         ({"kinds": [{**KINDS["kinds"][1], "slurm": {"gpu_model": "nvidia-a100"}}]}, "site.kinds.0.slurm.gpu_request"),
@@ -312,8 +312,8 @@ def test_trial_jobs_cover_a_device_a_node_and_all_nodes_of_each_kind():
         ("site.slurm.mem_mb=300", ["site.slurm.mem_mb=300", "at least 1500"]),
         ("site.slurm.gpu_model='h100:4'", ["site.slurm.gpu_model", "sinfo"]),
         ("site.slurm.extra='--gres=gpu:1'", ["generic resources (GRES)", "use devices, and site.slurm.gpu_model"]),
-        ("site.slurm.extra='--reservation=mine --mem 5G'", ["must not state the memory", "site.slurm.mem_mb"]),
-        ("site.slurm.extra='-A mine'", ["must not state the account", "use site.slurm.account"]),
+        ("site.slurm.extra='--reservation=mine --mem 5G'", ["must not set the memory", "site.slurm.mem_mb"]),
+        ("site.slurm.extra='-A mine'", ["must not set the account", "use site.slurm.account"]),
         (
             "site.slurm.gpu_model=nvidia_a100-sxm4-80gb",
             ["executor plugin", "gpu_request to per_node", "gpu_model to null", "site.slurm.constraint or"],

@@ -113,14 +113,14 @@ def reason(strategy, site=ELSEWHERE, accelerator="cpu", trainer=None, **changes)
     ("found", "words"),
     [
         (reason("fsdp", accelerator="xpu"), "shards a model over CUDA devices or CPU processes"),
-        (reason("fsdp_cpu_offload"), "on a CPU use trainer.strategy=fsdp"),
-        (reason({**OURS, "cpu_offload": True}), "on a CPU use trainer.strategy=fsdp"),
+        (reason("fsdp_cpu_offload"), "on a CPU, use trainer.strategy=fsdp"),
+        (reason({**OURS, "cpu_offload": True}), "on a CPU, use trainer.strategy=fsdp"),
         (reason(LIGHTNINGS), f"{OURS['_target_']} takes the same arguments"),
         (reason("fsdp", precision="64-true"), "has no precision=64-true"),
         (reason("fsdp", trainer={"gradient_clip_val": 1.0}), "+trainer.gradient_clip_algorithm=value"),
         (reason("fsdp", loop="raw"), "loop=raw has no trainer.strategy=fsdp: use loop=lightning"),
         (reason("auto", loop="raw", trainer={"accumulate_grad_batches": 2}), "loop=raw has no trainer.accumulate"),
-        (reason("auto", trainer={"plugins": [PRECISION]}), "is decided by the top-level key precision"),
+        (reason("auto", trainer={"plugins": [PRECISION]}), "is controlled by the top-level key precision"),
         (reason("deepspeed_stage_2"), "trains on CUDA devices only"),
         (
             reason(

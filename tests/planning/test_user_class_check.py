@@ -64,9 +64,9 @@ def test_names_that_a_module_binds_or_may_bind_are_accepted(target, mods):
         ("mods", "this is a module, not a class"),
         ("pack.net", "this is a module, not a class"),
         ("torch.nn", "this is a module, not a class"),
-        ("null", "model._target_=null: this names no class"),
-        ("3", "model._target_=3: this names no class"),
-        ("'mods:Net'", "this names no class"),
+        ("null", "model._target_=null: not the name of a class"),
+        ("3", "model._target_=3: not the name of a class"),
+        ("'mods:Net'", "not the name of a class"),
     ],
 )
 def test_targets_that_no_run_would_find_are_refused(target, message, mods):
@@ -148,16 +148,16 @@ def takes(tmp_path):
     [
         ("takes.Plain model.net=1 model.name=a model.vv=1,2", "model.vv: takes.Plain has no such argument; it"),
         ("takes.Plain model.net=1 model.name=a model.widht=2", r"model.widht: .*\(did you mean 'width'\?\)"),
-        ("takes.Plain model.name=a", r"model: takes.Plain needs net: set \+model.net=VALUE"),
-        ("takes.Plain model.net=1", "takes.Plain needs name"),
+        ("takes.Plain model.name=a", r"model: takes.Plain requires net: set \+model.net=VALUE"),
+        ("takes.Plain model.net=1", "takes.Plain requires name"),
         ("takes.Same model.net=1 model.name=a model.vv=1", "model.vv: takes.Same has no such argument"),
-        ("takes.Other", "takes.Other needs net"),
+        ("takes.Other", "takes.Other requires net"),
         ("takes.Imported model.net=1 model.v=1", r"model.v: takes.Imported .*\(did you mean 'vv'\?\)"),
-        ("takes.Handed model.net=1 model.v=1", r"model.v: takes.Handed .*; it takes net, vv"),
-        ("takes.AnyName model.vv=1", "takes.AnyName needs net"),
-        ("takes.None_ model.net=1", "model.net: takes.None_ has no such argument; it takes none"),
+        ("takes.Handed model.net=1 model.v=1", r"model.v: takes.Handed .*; it accepts net, vv"),
+        ("takes.AnyName model.vv=1", "takes.AnyName requires net"),
+        ("takes.None_ model.net=1", "model.net: takes.None_ has no such argument; it accepts none"),
         ("takes.made model.vv=1", "model.vv: takes.made has no such argument"),
-        ("takes.handed_on", "takes.handed_on needs net"),
+        ("takes.handed_on", "takes.handed_on requires net"),
         ("accelsweep.workloads.image_models.SmalCNN", r"models.py has no 'SmalCNN' \(did you mean 'SmallCNN'\?\)"),
         ("accelsweep.workloads.model.SmallCNN", "has no 'model'"),
         ("accelsweep.workloads.image_models.SmallCNN model.widht=8", "model.widht: .*did you mean 'width'"),
@@ -198,7 +198,7 @@ def test_partial_is_suggested_for_a_nested_class_that_its_owner_completes(inner,
 
 def test_arguments_that_accelsweep_adds_are_not_missing(takes):
     (takes / "sets.py").write_text("class Data:\n    def __init__(self, batch_size, seed, device, net): ...\n")
-    with pytest.raises(InputError, match=r"sets\.Data needs net"):
+    with pytest.raises(InputError, match=r"sets\.Data requires net"):
         plan(takes, "data._target_=sets.Data")
     assert plan(takes, "data._target_=sets.Data", "data.net=1").settings
     (takes / "attribute.py").write_text("class Data:\n    def __init__(self): self.batch_size = 1\n")

@@ -178,7 +178,7 @@ def test_the_driver_and_readers_of_a_sweep_continue(folder: SweepFolder, kind: s
         replaced(path, kind)
     print_status(folder.home, folder.name)
     print_runs(folder.home, folder.name, "not_run")
-    assert "its record is damaged (it is not a file" in capsys.readouterr().out
+    assert "its record is damaged (not a regular file" in capsys.readouterr().out
     with lock_sweep(folder):
         analyse_folder(folder).write(folder.findings)
     for path in paths:
@@ -233,7 +233,7 @@ def test_a_file_in_place_of_a_runs_folder_is_set_aside(folder: SweepFolder) -> N
     run = next(folder.root.glob("runs/*/record.json")).parent
     run.rename(folder.root / "elsewhere")
     run.write_text("a file")
-    with pytest.raises(DamagedFile, match="it is not a folder"):
+    with pytest.raises(DamagedFile, match="not a folder"):
         read_regular(run / "record.json")
     (row,) = [row for row in collect(folder) if row.run == run.name]
     assert row.outcome is Outcome.not_run

@@ -182,7 +182,7 @@ def test_the_strict_reader_names_the_fault(example_sweep: SweepFolder, runs: lis
     with pytest.raises(FileNotFoundError):
         read_record(example_sweep, missing)
     for run, why in (
-        (cut, "not a whole JSON"),
+        (cut, "not a complete JSON"),
         (swapped, f"another run, '{whole}'"),
         (moved, "another setting, 'another'"),
     ):
@@ -223,7 +223,7 @@ def test_a_runs_name_has_its_setting_and_repeat(setting: str, repeat: int) -> No
 
 @pytest.mark.parametrize("name", ["", "abc", "abc-r", "-r1", "abc-rx", "abc-r-1", "abc-r1 "])
 def test_other_texts_are_not_names_of_runs(name: str) -> None:
-    with pytest.raises(InputError, match="not the name of a run"):
+    with pytest.raises(InputError, match="not a run name"):
         Run.parse(name)
 
 

@@ -58,8 +58,8 @@ def test_slurms_commands_run_without_the_users_defaults(function: str, tmp_path:
 def test_withheld_variables_are_named_with_the_key_that_passes_them_on() -> None:
     notes = withheld_variables({"HF_TOKEN": "x", "SBATCH_ACCOUNT": "mine", "PATH": "/bin"}, [])
     assert notes == [
-        "jobs do not get HF_TOKEN; if they need one, list it in site.slurm.secrets",
-        "sbatch does not get SBATCH_ACCOUNT: the site file decides (site.slurm, such as account: "
+        "jobs do not receive HF_TOKEN; if they need one, list it in site.slurm.secrets",
+        "sbatch does not receive SBATCH_ACCOUNT: use the site file (site.slurm, such as account: "
         "${oc.env:SBATCH_ACCOUNT})",
     ]
     assert withheld_variables({"HF_TOKEN": "x"}, ["HF_TOKEN"]) == []

@@ -65,7 +65,7 @@ def test_a_list_is_in_slurms_notation_and_each_node_counts_once() -> None:
     [
         ("gpu1,gpo2", GPU, r"there is no node 'gpo2' \(did you mean 'gpu2'\?\); partition gpu has gpu1, gpu2, gpu3"),
         ("gpu1,cpu1", GPU, r"cpu1 is not in partition gpu but in cpu"),
-        ("gpu3", GPU, r"gpu3 cannot be measured \(down: Not responding\|for long\): leave it out"),
+        ("gpu3", GPU, r"gpu3 cannot be measured \(down: Not responding\|for long\): remove it"),
         ("gpu5", GPU, r"gpu5 cannot be measured \(Requested .* not available\)"),
         ("gpu[", GPU, r"--nodes names no node"),
         (
@@ -73,7 +73,7 @@ def test_a_list_is_in_slurms_notation_and_each_node_counts_once() -> None:
             Slurm(partition="gpuu"),
             r"no partition 'gpuu' \(did you mean 'gpu'\?\), .* it has: gpu, spare, cpu, old",
         ),
-        ("all", Slurm(partition="old"), r"partition old is down: name another"),
+        ("all", Slurm(partition="old"), r"partition old is down: choose another"),
     ],
 )
 def test_nodes_that_cannot_be_measured_are_an_error_with_the_reason(asked: str, slurm: Slurm, why: str) -> None:

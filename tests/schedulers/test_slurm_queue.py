@@ -50,7 +50,7 @@ def test_a_closed_partition_is_named_with_a_remedy(example_sweep: SweepFolder, r
     block = Manifest.read(example_sweep.manifest).blocks[0].name
     (job,) = jobs_in(f"7|PENDING|{reason}|gpu||0:00|{example_sweep.home}|rule_block_wildcards_x_{block}", example_sweep)
     assert f"PENDING ({reason} of gpu)" in str(job)
-    assert not never_starts(job.reason), "its staff may open it"
+    assert not never_starts(job.reason), "its administrators may open it"
     assert "partition gpu is closed" in advice(job.reason)
     assert "change site.slurm.partition" in advice(job.reason)
     assert advice("Priority") is None

@@ -70,7 +70,7 @@ def test_the_draft_lists_the_users_accounts_partitions_and_qualities_of_service(
         "account: physics  # or chemistry\n",
         "  # account chemistry: qos normal\n",
         "  # account physics: qos high, normal (normal by default)\n",
-        "  # account physics: qos normal, in the partition long alone\n",
+        "  # account physics: qos normal, in the partition long only\n",
     ):
         assert words in text
     assert "cluster=big" in asked[-1]
@@ -80,7 +80,7 @@ def test_the_draft_lists_the_users_accounts_partitions_and_qualities_of_service(
 def test_without_accounting_the_draft_says_where_to_look(tmp_path: Path) -> None:
     write_draft(tmp_path, "mine", ["slurm"])
     text = (tmp_path / "conf/site/mine.yaml").read_text()
-    assert "account: null             # what sbatch --account takes" in text
+    assert "account: null             # the value for sbatch --account" in text
     assert "qos" not in text
 
 
@@ -111,7 +111,7 @@ def test_each_set_of_nodes_is_a_kind_and_the_draft_can_be_planned_with(tmp_path:
         ("mine", [], "--from-slurm or --from-grid-engine"),
         ("mine", ["slurm", "grid_engine"], "--from-slurm or --from-grid-engine"),
         ("../up", ["slurm"], "is not a site name"),
-        ("taken", ["slurm"], "exists and is left alone"),
+        ("taken", ["slurm"], "already exists and was left unchanged"),
     ],
 )
 def test_an_impossible_draft_is_an_error_and_writes_nothing(
@@ -182,7 +182,7 @@ def test_a_partition_that_refuses_the_user_is_drafted_only_if_there_is_no_other(
     assert [(kind.nodes, kind.slurm.partition) for kind in site.kinds] == [(2, "long"), (1, "debug"), (3, "private")]
     alone = drafted(monkeypatch, tmp_path / "alone", OVERLAPPING.splitlines()[1], refused="gpu")
     assert [kind.slurm.partition for kind in alone.kinds] == ["gpu"]
-    assert "# Slurm refuses your jobs there: User's group" in (tmp_path / "alone/conf/site/mine.yaml").read_text()
+    assert "# Slurm rejects your jobs there: User's group" in (tmp_path / "alone/conf/site/mine.yaml").read_text()
 
 
 PARTITIONS = """\

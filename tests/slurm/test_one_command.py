@@ -55,7 +55,7 @@ ORDERS = {
 
 
 def stored_environment(job):
-    """What Slurm stores of the environment of a job, and shows to its staff."""
+    """What Slurm stores of the environment of a job, and shows to its administrators."""
     root = Path(os.environ.get("ACCELSWEEP_SLURM_ROOT") or Path(os.environ.get("TMPDIR") or "/tmp", "accelsweep-slurm"))
     (stored,) = root.glob(f"state/hash.*/job.{job}/environment")
     return {part.partition(b"=")[0].decode("utf-8", "replace") for part in stored.read_bytes().split(b"\0")}
@@ -77,8 +77,8 @@ def test_a_sweep_goes_through_slurm_to_its_report(home):
     assert (home.folder.report / "index.html").exists()
     assert (home.path / "mlflow.db").exists()
     assert len(home.submitted()) == 1
-    assert "jobs do not get HF_TOKEN, STORE; if they need one, list it in site.slurm.secrets" in output
-    assert "sbatch does not get SBATCH_MEM_PER_NODE, SBATCH_PARTITION, SBATCH_WAIT: the site file decides" in output
+    assert "jobs do not receive HF_TOKEN, STORE; if they need one, list it in site.slurm.secrets" in output
+    assert "sbatch does not receive SBATCH_MEM_PER_NODE, SBATCH_PARTITION, SBATCH_WAIT: use the site file" in output
     gpus = set()
     for job in home.submitted():
         told = home.told(job)
@@ -252,7 +252,7 @@ def test_a_draft_as_it_is_written_goes_through_doctor_plan_run_fleet_and_detach(
     home.slurm("scontrol", "update", "partitionname=cpu", "DefMemPerNode=500")
     try:
         found = done("doctor", "site=drafted")
-        assert "note memory of a job of cpu: its default is 500 MB per node" in found
+        assert "note memory of a job of cpu: the default is 500 MB per node" in found
         done("site", "little", "--from-slurm")
     finally:
         home.slurm("scontrol", "update", "partitionname=cpu", "DefMemPerNode=0")

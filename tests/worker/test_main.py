@@ -468,7 +468,7 @@ TWO = "    def configure_optimizers(self):\n        return [torch.optim.SGD([sel
 @pytest.mark.parametrize(
     ("parts", "changes", "told"),
     [
-        ({}, {"model": {"width": 3}}, "model.width: {name}.Module has no such argument; it takes none"),
+        ({}, {"model": {"width": 3}}, "model.width: {name}.Module has no such argument; it accepts none"),
         (
             {"extra": MANUAL},
             {"trainer": {"gradient_clip_val": 1.0}},
@@ -485,7 +485,7 @@ TWO = "    def configure_optimizers(self):\n        return [torch.optim.SGD([sel
             {},
             "No `training_step()` method defined",
         ),
-        ({"after": "class Other(torch.nn.Linear):\n    pass"}, {"class": "Other"}, "needs in_features"),
+        ({"after": "class Other(torch.nn.Linear):\n    pass"}, {"class": "Other"}, "requires in_features"),
         (
             {"after": "def Other():\n    return torch.nn.Linear(1, 1)"},
             {"class": "Other"},

@@ -229,7 +229,7 @@ def test_the_modules_predict_dataloader_is_used(run, tmp_path, module):
 
 def test_inference_refuses_trainer_arguments(run):
     result = run(task="inference", model=MLP, data=DIGITS, trainer={"gradient_clip_val": 1.0})
-    assert (result.outcome, "task=inference has no trainer.gradient_clip_val=1.0: leave it out" in result.reason) == (
+    assert (result.outcome, "task=inference has no trainer.gradient_clip_val=1.0: remove it" in result.reason) == (
         Outcome.unsupported,
         True,
     )

@@ -36,7 +36,7 @@ def test_trainer_arguments_without_effect_in_the_raw_loop_are_refused(spec, trai
     """`strategy=fsdp` would otherwise be measured as DDP."""
     with pytest.raises(Unsupported, match=f"^loop=raw has no {named}") as refused:
         refuse_trainer_arguments(spec(trainer=trainer), "loop=raw")
-    assert "use loop=lightning, or leave it out" in str(refused.value)
+    assert "use loop=lightning, or remove it" in str(refused.value)
 
 
 @pytest.mark.parametrize(

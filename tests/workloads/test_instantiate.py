@@ -194,7 +194,7 @@ def test_an_unknown_argument_is_refused_with_the_nearest():
 
 @pytest.mark.parametrize("name", ["Sized", "SizedByName"])
 def test_a_missing_argument_is_asked_for(name):
-    with pytest.raises(InputError, match=rf"{name} needs width: set \+model.width=VALUE"):
+    with pytest.raises(InputError, match=rf"{name} requires width: set \+model.width=VALUE"):
         build_module(config(name))
 
 
@@ -252,7 +252,7 @@ def test_a_target_that_is_not_to_be_built_is_passed_as_written():
 
 def test_the_error_for_an_optimizer_within_a_module_says_to_make_it_partial():
     adam = {"_target_": "torch.optim.Adam", "lr": 1}
-    message = r"model.inner: torch.optim.Adam needs params: .* add model.inner._partial_=true"
+    message = r"model.inner: torch.optim.Adam requires params: .* add model.inner._partial_=true"
     with pytest.raises(InputError, match=message):
         build_module(config("Configured", of_model={"inner": adam}))
     module = build_module(config("Configured", of_model={"inner": {**adam, "_partial_": True}}))

@@ -1,4 +1,4 @@
-"""The core commands. Each imports what it needs when called, so that `--help` is fast."""
+"""The core commands. Each imports what it needs when called, so that `--help` stays fast."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from accelsweep.errors import InputError
 
 @app.command()
 def init(folder: Annotated[Path, typer.Argument(help="the folder; created if needed")] = Path()) -> None:
-    """Write a model, its data, an experiment and a test to start from. Overwrites nothing."""
+    """Write a starter model, its data, an experiment and a test. Never overwrites files."""
     from accelsweep.cli.sweeps import write_starter
 
     write_starter(folder)
@@ -74,7 +74,7 @@ def plan(
         from accelsweep.cli.sweeps import print_config
 
         if as_json:
-            raise InputError("--cfg prints YAML, --json the plan: give one of them only")
+            raise InputError("--cfg prints YAML and --json prints the plan: use only one of them")
         print_config(Path.cwd(), overrides or [], cfg)
         return
     from accelsweep.driver.plan_preview import plan_to_show, show_plan
@@ -93,7 +93,7 @@ def retry(name: SweepName, outcome: RetriedOutcome) -> None:
 
 @app.command()
 def status(name: AnySweep = None, as_json: AsJson = False) -> None:
-    """Show planned, running and finished runs, results and reports; on a cluster, also the jobs in its queue."""
+    """Show planned, running and finished runs, results and reports; on a cluster, also the jobs in the queue."""
     from accelsweep.cli.status import print_status
 
     raise typer.Exit(print_status(Path.cwd(), name, as_json=as_json))
@@ -109,7 +109,7 @@ def runs(name: SweepName, outcome: ListedOutcome = None, sort: Sort = "plan", as
 
 @app.command()
 def report(names: Sweeps) -> None:
-    """Write the report again from the records. Several sweeps get one merged report, reports/A+B."""
+    """Regenerate the report from the records. Several sweeps are merged into one report, reports/A+B."""
     from accelsweep.driver.console import say
     from accelsweep.driver.finalize import report_sweeps
 
@@ -150,7 +150,7 @@ def ui(
     ] = None,
     tracking_uri: TrackingUri = None,
 ) -> None:
-    """Open MLflow's UI on this folder's results, on loopback, until Ctrl-C."""
+    """Open MLflow's UI for this folder's results on the loopback interface, until Ctrl-C."""
     from accelsweep.driver.console import say
     from accelsweep.tracking.ui import serve_ui
 
@@ -166,7 +166,7 @@ def doctor(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check whether this machine, or the cluster of site=NAME, can measure, and list its devices and versions."""
+    """Check that this machine, or the cluster of site=NAME, is ready to measure, and list its devices and versions."""
     from accelsweep.cli.doctor import examine
 
     raise typer.Exit(examine(Path.cwd(), overrides or (), job_minutes=job, as_json=as_json))
@@ -184,9 +184,9 @@ def site(name: Annotated[str, typer.Argument(help="the site's name: conf/site/NA
 @app.command()
 def clean(
     name: SweepName,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask for confirmation")] = False,
 ) -> None:
-    """Delete sweeps/NAME and reports/NAME, records included. MLflow keeps its copy."""
+    """Delete sweeps/NAME and reports/NAME, including records. MLflow keeps its copy."""
     from accelsweep.cli.sweeps import delete_sweep
 
     delete_sweep(Path.cwd(), name, ask=None if yes else typer.confirm)

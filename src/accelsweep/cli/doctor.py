@@ -47,7 +47,7 @@ from accelsweep.significant_digits import format_duration, gib
 class CheckResult(Frozen):
     """One check."""
 
-    ok: bool | None = Field(description="whether it passed; null if it does not prevent measuring")
+    ok: bool | None = Field(description="whether the check passed; null if its result does not prevent measuring")
     what: str = Field(description="what was checked")
     found: str = Field(description="what was found")
     remedy: str | None = Field(None, description="what to do, if anything")
@@ -58,7 +58,7 @@ class DoctorAnswer(Answer):
 
     kind: ClassVar[str] = "doctor"
 
-    able: bool = Field(description="whether no check failed; if one did, the exit code is 1")
+    able: bool = Field(description="whether no check failed; if any did, the exit code is 1")
     checks: tuple[CheckResult, ...] = Field(description="the checks")
 
 
@@ -98,15 +98,15 @@ def machine_now(home: Path) -> Iterator[CheckResult]:
 
 def _folder(home: Path) -> Iterator[CheckResult]:
     free = shutil.disk_usage(home).free
-    remedy = None if free > MIN_FREE_BYTES else "free some, or work elsewhere"
+    remedy = None if free > MIN_FREE_BYTES else "free up space, or work on another disk"
     yield CheckResult(ok=remedy is None, what="free disk", found=f"{free / 1e9:.1f} GB in {home}", remedy=remedy)
     if (files := free_inodes(home)) is not None:
-        remedy = None if files > MIN_FREE_INODES else "remove files there, or work elsewhere"
+        remedy = None if files > MIN_FREE_INODES else "remove files there, or work on another disk"
         yield CheckResult(ok=remedy is None, what="free inodes", found=f"{files} files in {home}", remedy=remedy)
     from_disk = disk_time(home)
     if from_disk is None:
-        remedy = "make it writable, or work elsewhere"
-        yield CheckResult(ok=False, what="folder", found=f"{home} cannot be written", remedy=remedy)
+        remedy = "make it writable, or work in another folder"
+        yield CheckResult(ok=False, what="folder", found=f"{home} is not writable", remedy=remedy)
         return
     for capability in missing_capabilities(home):
         found, remedy = _WITHOUT[capability]
@@ -116,7 +116,7 @@ def _folder(home: Path) -> Iterator[CheckResult]:
         yield CheckResult(ok=True, what="clock", found="this machine and its disk agree")
         return
     direction = "ahead of" if difference > 0 else "behind"
-    found = f"that of the disk is {format_duration(abs(difference))} {direction} this machine's"
+    found = f"the disk's clock is {format_duration(abs(difference))} {direction} this machine's clock"
     yield CheckResult(ok=None, what="clock", found=found, remedy="synchronise both with a time server (NTP)")
 
 
@@ -130,14 +130,14 @@ _WITHOUT: dict[Capability, tuple[str, str | None]] = {
         "put such a repository on another disk",
     ),
     Capability.locks: (
-        "SQLite cannot write mlflow.db there; runs are measured nevertheless",
-        "name another store, such as --tracking-uri sqlite:////tmp/mlflow.db, or a server",
+        "SQLite cannot write mlflow.db there; runs are still measured",
+        "use another store, such as --tracking-uri sqlite:////tmp/mlflow.db, or a server",
     ),
     Capability.shared_maps: (
-        "the steps of a run are not shown, and only limits.run_seconds ends a hanging one",
-        "lower limits.run_seconds where runs are short",
+        "a run's steps are not shown, and only limits.run_seconds ends a run that hangs",
+        "lower limits.run_seconds if runs are short",
     ),
-    Capability.modes: ("all files have the permissions of the disk's mount", None),
+    Capability.modes: ("the disk's mount options determine the permissions of all files", None),
 }
 
 
@@ -147,14 +147,14 @@ def _locks() -> CheckResult:
         with exclusive_lock("doctor", Path("/")):
             return CheckResult(ok=True, what="runs take turns", found=f"with locks in {lease_folder()}")
     except (AccelsweepError, OSError) as error:
-        remedy = f"set {LEASE_FOLDER_VARIABLE} to a folder on this machine's own disk that only you can write to"
+        remedy = f"set {LEASE_FOLDER_VARIABLE} to a folder on this machine's local disk that only you can write to"
         return CheckResult(ok=False, what="runs take turns", found=str(error), remedy=remedy)
 
 
 def _memory(state: dict[str, Any]) -> CheckResult:
     free, swapped = state["memory_available_bytes"], state["swap_used_bytes"]
     swap = f", {gib(swapped, 1)} swapped out" if swapped else ""
-    remedy = None if free > MIN_FREE_BYTES else "stop what uses much memory, or lower batch_size"
+    remedy = None if free > MIN_FREE_BYTES else "stop processes that use a lot of memory, or lower batch_size"
     return CheckResult(ok=None if remedy else True, what="free memory", found=f"{gib(free, 1)}{swap}", remedy=remedy)
 
 
@@ -188,8 +188,8 @@ def _gpu(state: dict[str, Any], model: str) -> Iterator[CheckResult]:
         yield CheckResult(ok=True, what=what, found=clock)
     used, total = state["memory_used_bytes"], state["memory_total_bytes"]
     if used is not None and used > MAX_IDLE_DEVICE_BYTES:
-        found = f"{gib(used, 1)} of its {gib(total)} of memory are in use"
-        yield CheckResult(ok=None, what=what, found=found, remedy="stop what uses it (see nvidia-smi)")
+        found = f"{gib(used, 1)} of {gib(total)} of memory is in use"
+        yield CheckResult(ok=None, what=what, found=found, remedy="stop the processes that use it (see nvidia-smi)")
 
 
 # A site's cluster: whether the scheduler would accept its jobs, and what a short job detects on a node.
@@ -216,8 +216,9 @@ def examine_site(site: Site) -> Iterator[CheckResult]:
     try:
         yield CheckResult(ok=True, what=what, found=f"submits to {scheduler.version()}")
     except AccelsweepError as error:
-        found = " ".join(str(error).split())
-        yield CheckResult(ok=False, what=what, found=found, remedy="ask the cluster's administrators")
+        yield CheckResult(
+            ok=False, what=what, found=" ".join(str(error).split()), remedy="ask the cluster's administrators"
+        )
         return
     memory_notes: set[str] = set()
     for needs in trial_jobs(site):
@@ -236,8 +237,9 @@ def _acceptance(needs: Resources, site: Site, scheduler: Scheduler) -> CheckResu
         offer = scheduler.offer(needs)
     except AccelsweepError as error:
         found = " ".join(str(error).split())
-        remedy = "try again later, or ask the cluster's administrators"
-        return CheckResult(ok=False, what=what, found=found, remedy=remedy)
+        return CheckResult(
+            ok=False, what=what, found=found, remedy="try again later, or ask the cluster's administrators"
+        )
     if offer.temporary:
         remedy = (
             "try again when one of your jobs has ended" if scheduler.queue_limit(offer.message) else "try again later"
@@ -260,8 +262,8 @@ def _too_little_memory(needs: Resources, site: Site, scheduler: Scheduler) -> Ch
     if memory is None or memory >= LITTLE_MEMORY_MB:
         return None
     kind = f" of {needs.node_kind}" if needs.node_kind else ""
-    found = f"its default is {memory} MB per node, and a block needs more than {LITTLE_MEMORY_MB} MB"
-    remedy = f"state mem_mb{kind}, e.g. {site.jobs_key}.mem_mb=4000"
+    found = f"the default is {memory} MB per node, but a block needs more than {LITTLE_MEMORY_MB} MB"
+    remedy = f"set mem_mb{kind}, e.g. {site.jobs_key}.mem_mb=4000"
     return CheckResult(ok=None, what=f"memory of a job{kind}", found=found, remedy=remedy)
 
 
@@ -299,7 +301,7 @@ def _try_job(
         job = scheduler.submit(needs, f"bash -c {shlex.quote(script)}", log)
         yield from _job_results(what, job, scheduler, site, log, wait_minutes)
     except AccelsweepError as error:
-        yield CheckResult(ok=False, what=what, found=str(error), remedy="change the site file, and try again")
+        yield CheckResult(ok=False, what=what, found=str(error), remedy="change the site file and try again")
     finally:
         log.unlink(missing_ok=True)
 
@@ -323,18 +325,18 @@ def _job_results(
     while not (lines := [line for line in tail_lines(log) if line.strip()]) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
     if not log.exists():
-        remedy = "work in a folder that login node and compute nodes share, under the same path"
-        yield CheckResult(ok=False, what=what, found=f"job {job} wrote nothing into {log.parent}", remedy=remedy)
+        remedy = "work in a folder that the login node and the compute nodes share under the same path"
+        yield CheckResult(ok=False, what=what, found=f"job {job} wrote nothing to {log.parent}", remedy=remedy)
         return
     last_line = lines[-1] if lines else "it wrote nothing"
     try:
         checks = [CheckResult(**check) for check in json.loads(last_line)["checks"]]
     except (ValueError, TypeError, KeyError):
-        remedy = f"check {site.jobs_key}.modules, scratch and container: they come before Python"
+        remedy = f"check {site.jobs_key}.modules, scratch and container: they are set up before Python starts"
         if any("time limit" in line.lower() for line in lines):
             remedy = (
-                f"{_MAX_MINUTES} minutes were too short to start Python and torch, and a block has no more: keep them "
-                "where the node reads them faster"
+                f"{_MAX_MINUTES} minutes were not enough to start Python and torch, and a block has no more than that: "
+                "install them where the node can read them faster"
             )
         yield CheckResult(ok=False, what=what, found=f"job {job} ended early: {last_line}", remedy=remedy)
         return
@@ -356,8 +358,8 @@ def examine(
     """Print every check; return 1 if one failed, else 0.
 
     `overrides` may name a site to check as well. If `job_minutes` is given, a short job is submitted to each of the
-    site's node kinds, with this timeout. Raises InputError for a wrong site, AccelsweepError if its scheduler does not
-    answer.
+    site's node kinds, with this timeout. Raises InputError for an invalid site, AccelsweepError if its scheduler does
+    not answer.
     """
     site = _site(home, overrides, job_minutes)
     checks = []
@@ -370,18 +372,18 @@ def examine(
     if as_json:
         say(DoctorAnswer(able=not failed, checks=tuple(checks)).text())
     elif failed:
-        say(f"{len(failed)} of {len(checks)} checks failed, the first: {failed[0]}")
+        say(f"{len(failed)} of {len(checks)} checks failed; the first was: {failed[0]}")
     return EXIT_INCOMPLETE if failed else EXIT_OK
 
 
 def _site(home: Path, overrides: Sequence[str], job_minutes: float | None) -> Site | None:
     if other := [override for override in overrides if not override.lstrip("+~").startswith(("site=", "site."))]:
-        raise InputError(f"{other[0]}: doctor takes overrides of the site only: site=NAME, and keys below `site.`")
+        raise InputError(f"{other[0]}: doctor accepts only overrides of the site: site=NAME, and keys under `site.`")
     if job_minutes is not None and not 0 < job_minutes < math.inf:
-        raise InputError(f"--job {job_minutes:g}: give the minutes to wait for a job, more than 0")
+        raise InputError(f"--job {job_minutes:g}: the number of minutes to wait for a job must be more than 0")
     if not overrides:
         if job_minutes is not None:
-            raise InputError("--job submits to a site's cluster: name the site, as site=NAME")
+            raise InputError("--job submits to a site's cluster: name the site with site=NAME")
         return None
     from accelsweep.config.hydra import Composer
     from accelsweep.planning.checked_grid import site_of
@@ -409,15 +411,15 @@ def _checks(home: Path) -> Iterator[CheckResult]:
         try:
             yield CheckResult(ok=True, what=package, found=importlib.metadata.version(package))
         except importlib.metadata.PackageNotFoundError:
-            remedy = "make setup, or pip install accelsweep again"
+            remedy = "run make setup, or reinstall accelsweep with pip"
             yield CheckResult(ok=False, what=package, found="missing", remedy=remedy)
     try:
         yield CheckResult(ok=True, what="conf/ and Snakefile", found=str(shipped_root()))
     except FileNotFoundError as error:
-        yield CheckResult(ok=False, what="conf/ and Snakefile", found=str(error), remedy="install accelsweep again")
+        yield CheckResult(ok=False, what="conf/ and Snakefile", found=str(error), remedy="reinstall accelsweep")
     yield from _devices()
     yield from machine_now(home)
-    for program, use in (("git", "commits in records"), ("sbatch", "submitting to Slurm")):
+    for program, use in (("git", "recording commits"), ("sbatch", "submitting to Slurm")):
         found = shutil.which(program) or f"not installed (only needed for {use})"
         yield CheckResult(ok=None, what=program, found=found)
 

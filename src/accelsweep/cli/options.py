@@ -64,12 +64,12 @@ Cfg = Annotated[str | None, typer.Option("--cfg", help="print the composed confi
 
 ProfileToCheck = Annotated[
     str | None,
-    typer.Option("--profile", help="as for `run`: rejected if it does not fit the site", autocompletion=PROFILES),
+    typer.Option("--profile", help="as for `run`; rejected if it does not match the site", autocompletion=PROFILES),
 ]
 
 AddRepeats = Annotated[int, typer.Option("--add-repeats", min=0, help="add K blocks of all settings to the plan")]
 
-FailIf = Annotated[str | None, typer.Option(help="exit 3 on a supported regression, 1 if undecidable, e.g. slower:2%")]
+FailIf = Annotated[str | None, typer.Option(help="exit 3 on a supported regression, 1 if inconclusive, e.g. slower:2%")]
 
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object, for scripts")]
 

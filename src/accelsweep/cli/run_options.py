@@ -20,19 +20,19 @@ _OPTIONS: Mapping[str, Any] = {
         str,
         typer.Option(help="a profile in workflows/profiles/, or a path to one", autocompletion=PROFILES),
     ],
-    "jobs": Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Snakemake jobs at once")],
+    "jobs": Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="number of concurrent Snakemake jobs")],
     "add_repeats": AddRepeats,
-    "time_budget": Annotated[str | None, typer.Option(help="start no run after this time: 90s, 30m, 2h")],
+    "time_budget": Annotated[str | None, typer.Option(help="start no runs after this time: 90s, 30m, 2h")],
     "until_decided": Annotated[
         bool,
-        typer.Option("--until-decided", help="analyse after 3, 5, 8, 12 and 20 blocks; repeat only what is undecided"),
+        typer.Option("--until-decided", help="analyse after 3, 5, 8, 12 and 20 blocks; repeat only undecided settings"),
     ],
     "tracking_uri": TrackingUri,
     "cancel_old": Annotated[
-        bool, typer.Option("--cancel-old", help="end what is left of an earlier command on this machine")
+        bool, typer.Option("--cancel-old", help="end processes left over from an earlier command on this machine")
     ],
     "keep_going": Annotated[
-        bool, typer.Option("--keep-going", help="continue although the first two settings end with the same exception")
+        bool, typer.Option("--keep-going", help="continue even if the first two settings end with the same exception")
     ],
 }
 """Field of `Request` -> its option."""

@@ -32,17 +32,17 @@ class ListedRun(Frozen):
     setting: str = Field(description="the setting's ID")
     label: str = Field(description="the setting's label")
     axes: dict[str, Any] = Field(description="the swept keys with this setting's values")
-    repeat: int | None = Field(None, description="its number among the runs of its setting, from 0")
-    block: str | None = Field(None, description="its block")
-    attempt: int | None = Field(None, description="the number of the attempt that left the record, from 1")
-    outcome: Outcome = Field(description="how it ended")
-    reason: str | None = Field(None, description="why it ended so; null for a measured run")
+    repeat: int | None = Field(None, description="zero-based index of the run within its setting")
+    block: str | None = Field(None, description="the block that contains the run")
+    attempt: int | None = Field(None, description="one-based number of the attempt that wrote the record")
+    outcome: Outcome = Field(description="how the run ended")
+    reason: str | None = Field(None, description="the reason for this outcome; null for a measured run")
     rate: float | None = Field(None, description="the rate, in the answer's `rate_unit`")
     doubts: tuple[Doubt, ...] = Field((), description="reasons to distrust its numbers")
-    disturbed: str | None = Field(None, description="how other work disturbed it")
-    started_at: str | None = Field(None, description="when it began")
-    wall_seconds: float | None = Field(None, description="how long it took, start and end included")
-    folder: str | None = Field(None, description="the path of its folder")
+    disturbed: str | None = Field(None, description="how other load disturbed the run")
+    started_at: str | None = Field(None, description="when the run started")
+    wall_seconds: float | None = Field(None, description="duration of the run, including start-up and shutdown")
+    folder: str | None = Field(None, description="the path of the run's folder")
 
     @property
     def name_in_words(self) -> str:
@@ -56,8 +56,8 @@ class RunsAnswer(Answer):
     kind: ClassVar[str] = "runs"
 
     sweep: str = Field(description="the sweep's name")
-    rate_metric: str | None = Field(description="the metric that settings are compared by, null before the first run")
-    rate_unit: str | None = Field(description="its unit")
+    rate_metric: str | None = Field(description="the metric by which settings are compared; null before the first run")
+    rate_unit: str | None = Field(description="the unit of the rate")
     runs: tuple[ListedRun, ...] = Field(description="the runs, in the requested order")
 
 
@@ -82,7 +82,7 @@ def print_runs(home: Path, name: str, outcome: str | None, *, sort: str = "plan"
     """
     wanted = None if outcome is None else _outcome_named(outcome)
     if sort not in SORTS:
-        raise InputError(f"--sort {sort!r} is not known{nearest(sort, SORTS)}; there are: {', '.join(SORTS)}")
+        raise InputError(f"--sort {sort!r} is not known{nearest(sort, SORTS)}; choose one of: {', '.join(SORTS)}")
     folder = existing_sweep(home, name)
     answer = _list_runs(folder)
     rows = sorted((row for row in answer.runs if wanted in (None, row.outcome)), key=SORTS[sort])
@@ -107,7 +107,7 @@ def _outcome_named(name: str) -> Outcome:
         return Outcome(name)
     except ValueError:
         known = [str(outcome) for outcome in Outcome]
-        raise InputError(f"no outcome {name!r}{nearest(name, known)}; there are: {', '.join(known)}") from None
+        raise InputError(f"no outcome {name!r}{nearest(name, known)}; choose one of: {', '.join(known)}") from None
 
 
 def _list_runs(folder: SweepFolder) -> RunsAnswer:

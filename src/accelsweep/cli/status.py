@@ -29,9 +29,9 @@ from accelsweep.significant_digits import count_of, format_duration
 class SweepState(SweepStatus):
     """A sweep: its runs, driver, jobs and report."""
 
-    driver: LockOwner | None = Field(description="the `accelsweep run` that drives it now")
-    background: BackgroundState | None = Field(description="the driver that was started in the background, if one was")
-    jobs: tuple[Job, ...] | None = Field(description="its jobs on a cluster, null if no queue was queried")
+    driver: LockOwner | None = Field(description="the `accelsweep run` process that currently drives it")
+    background: BackgroundState | None = Field(description="the driver that was started in the background, if any")
+    jobs: tuple[Job, ...] | None = Field(description="its jobs on a cluster; null if no queue was queried")
     jobs_reason: str | None = Field(description="why the queue was not queried")
     recommendation: str | None = Field(description="the headline of its report")
     report: str | None = Field(description="the path of its report")
@@ -49,17 +49,17 @@ class UnreadableSweep(Frozen):
     """A sweep whose plan cannot be read."""
 
     sweep: str = Field(description="the sweep's name")
-    why: str = Field(description="the fault, with its remedy if there is one")
+    why: str = Field(description="the fault and, if there is one, its remedy")
 
 
 class StatusAnswer(Answer):
-    """`accelsweep status --json`: the state of one sweep, or of all sweeps of the folder."""
+    """`accelsweep status --json`: the state of one sweep, or of all sweeps in the folder."""
 
     kind: ClassVar[str] = "status"
 
     sweeps: tuple[SweepState, ...] = Field((), description="the sweeps, in alphabetical order")
     unreadable: tuple[UnreadableSweep, ...] = Field(
-        (), description="sweeps that cannot be read; then the exit code is 1"
+        (), description="sweeps that cannot be read; if any, the exit code is 1"
     )
     unplanned: tuple[UnplannedHead, ...] = Field((), description="background drivers without a plan")
 
@@ -165,7 +165,7 @@ def _print(home: Path, answer: StatusAnswer) -> None:
     for unreadable in answer.unreadable:
         say(f"{unreadable.sweep}: {unreadable.why}")
     if not (answer.sweeps or answer.unplanned or answer.unreadable):
-        say(f"no sweeps in {home / SWEEPS_FOLDER} yet; begin with: accelsweep run experiment=quickstart")
+        say(f"no sweeps in {home / SWEEPS_FOLDER} yet; start with: accelsweep run experiment=quickstart")
 
 
 def _lines(state: SweepState) -> Iterator[str]:

@@ -37,7 +37,7 @@ class CompareAnswer(SweepComparison, Answer):
     kind: ClassVar[str] = "compare"
 
     fail_if: str | None = Field(description="the requested gate")
-    failing: tuple[str, ...] = Field(description="settings that the gate fails by name; then the exit code is 3")
+    failing: tuple[str, ...] = Field(description="settings that fail the gate, by name; if any, the exit code is 3")
 
 
 def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None, *, as_json: bool = False) -> int:
@@ -199,11 +199,11 @@ def write_draft(home: Path, name: str, schedulers: Sequence[str]) -> None:
         raise InputError(f"'{name}' is not a site name: use letters, digits, '_' and '-'")
     file = home / "conf" / "site" / f"{name}.yaml"
     if file.exists():
-        raise InputError(f"{file.relative_to(home)} exists and is left alone: choose another name")
+        raise InputError(f"{file.relative_to(home)} already exists and was left unchanged: choose another name")
     text = registry.load(_DRAFTS[scheduler])(name)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
-    say(f"{file.relative_to(home)} is a draft that runs as it is; models, prices and scratch are yours to add. Try it:")
+    say(f"{file.relative_to(home)} is a draft that works as is; add models, prices and scratch yourself. Try it:")
     say(f"accelsweep doctor site={name}")
     command = shlex.join(["experiment=quickstart", f"site={name}", "--profile", scheduler, *quickstart_overrides(text)])
     say(f"accelsweep plan {command}")

@@ -15,11 +15,11 @@ from accelsweep.installation import __version__
 from accelsweep.signals import user_message
 from accelsweep.significant_digits import escaped
 
-_NO_MULTIRUN = "not needed for a sweep: give a key several values, batch_size=32,64"
+_NO_MULTIRUN = "not needed for a sweep: give a key several values, as in batch_size=32,64"
 
-_ONE_CONFIG = "the config is accelsweep's: your own keys and groups go to conf/, experiments to conf/experiment/"
+_ONE_CONFIG = "the config is accelsweep's: put your own keys and groups in conf/, experiments in conf/experiment/"
 
-_SHOW = "write --cfg job; interpolations are shown as they are written"
+_SHOW = "write --cfg job; interpolations are shown unresolved"
 
 OPTIONS: Mapping[str, str] = {
     "-m": _NO_MULTIRUN,

@@ -57,10 +57,10 @@ ROOT_FILES = frozenset({"config", "base"})
 _EFFECTIVE_KEYS = ("hydra.sweeper", "hydra/sweeper", SEARCHPATH, "hydra.mode")
 
 _ALTERNATIVES = {
-    "hydra.run": "results lie in sweeps/NAME, and --name gives the name",
-    "hydra.sweep": "results lie in sweeps/NAME, and --name gives the name",
-    "hydra.output_subdir": "results lie in sweeps/NAME, and --name gives the name",
-    "hydra.job.chdir": "every run works in the directory in which the command is given",
+    "hydra.run": "results are written to sweeps/NAME; set the name with --name",
+    "hydra.sweep": "results are written to sweeps/NAME; set the name with --name",
+    "hydra.output_subdir": "results are written to sweeps/NAME; set the name with --name",
+    "hydra.job.chdir": "every run uses the directory in which the command was started",
 }
 
 _BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
@@ -291,7 +291,8 @@ class Composer:
             file, *shadowed = self.loader.repository.same_named_files(name) or ("",)
             if shadowed:
                 notes[name] = (
-                    f"{file} is used, and not {' or '.join(shadowed)}: each is '{name}', so rename one to use the other"
+                    f"{file} is used instead of {' or '.join(shadowed)}: all are named '{name}', "
+                    "so rename one to use the other"
                 )
         return notes
 
@@ -301,7 +302,7 @@ class Composer:
         for override in map(self.parse, overrides):
             if override.key_or_group.startswith(("hydra/launcher", "hydra.launcher")):
                 raise InputError(
-                    f"{override.input_line}: Hydra launches nothing here, Snakemake starts the runs. Choose where with "
+                    f"{override.input_line}: Hydra launches nothing here; Snakemake starts the runs. Choose where with "
                     "--profile, and how many at once with --jobs"
                 )
         key = tuple(line for line in overrides if not _is_searchpath(line))
@@ -311,7 +312,7 @@ class Composer:
             if variables := master.hydra.job.get("env_set"):
                 raise InputError(
                     "hydra.job.env_set has no effect here, because Hydra does not start the runs: write "
-                    f"+env.{next(iter(variables))}=VALUE, which every run gets and which is part of its setting"
+                    f"+env.{next(iter(variables))}=VALUE, which is passed to every run and is part of its setting"
                 )
             self._masters[key] = master
         return self._masters[key]
@@ -354,7 +355,7 @@ class Composer:
         """Return the number of values in an override, counting no further than `most` + 1."""
         if override.is_interval_sweep():
             hint = f"write {override.key_or_group}=a,b,c or range()"
-            raise InputError(f"'{override.input_line}': interval() has no list of values; {hint}")
+            raise InputError(f"'{override.input_line}': interval() does not define a list of values; {hint}")
         if not override.is_sweep_override():
             return 1
         with self._explained((override.input_line or "",)):
@@ -438,7 +439,7 @@ def _functions() -> Any:
     functions = create_functions()
 
     def refuse_shuffle(*_args: Any, **_options: Any) -> None:
-        raise HydraException("shuffle() would give a different plan each time; runs are put in random order anyway")
+        raise HydraException("shuffle() would produce a different plan each time; runs are put in random order anyway")
 
     functions.functions["shuffle"] = refuse_shuffle
     return functions
@@ -449,9 +450,9 @@ def _refuse_size(lengths: Mapping[str, int], most: int) -> None:
     if settings > most:
         longest = max(lengths, key=lambda key: lengths[key])
         raise InputError(
-            f"the grid has more than {most} settings ('{longest}' has the most values): sweep fewer at once, or raise "
+            f"the grid has more than {most} settings ('{longest}' has the most values): sweep fewer values, or raise "
             f"limits.max_settings={most} if this is intended"
         )
     if not settings:
         empty = next(key for key, length in lengths.items() if not length)
-        raise InputError(f"'{empty}' is swept over no value at all, so there is no setting to run; give it one")
+        raise InputError(f"'{empty}' is swept over an empty list, so there is no setting to run; give it a value")

@@ -97,12 +97,12 @@ def _parse_error(error: OverrideParseException) -> InputError:
         return InputError(f"cannot read {error.override!r}: an override is KEY=VALUE")
     if error.override.rstrip().endswith(","):
         return InputError(
-            f"cannot read the override {error.override!r}: a space ends the value: write several values without any, "
-            f"{key}=32,64"
+            f"cannot read the override {error.override!r}: a space ends the value: write several values without "
+            f"spaces, as in {key}=32,64"
         )
     return InputError(
         f"cannot read the override {error.override!r}: {reason}. "
-        "Quote a value that holds commas, braces or spaces: key='\"a, b\"'"
+        "Quote a value that contains commas, braces or spaces: key='\"a, b\"'"
     )
 
 
@@ -147,16 +147,16 @@ def _wrong_override(
     near = re.search(r"'(.+)'", hint)
     where = defining_file(near[1] if near else key, folders, choices)
     if "Multiple values for" in str(error) or (override.is_add() and "already at" in str(error)):
-        return InputError(f"{line}: '{key}' is there already ({where}); write {line.lstrip('+')} to change it")
+        return InputError(f"{line}: '{key}' already exists ({where}); write {line.lstrip('+')} to change it")
     if is_group and "defaults list" in str(error):
         return InputError(f"{line}: the config group '{key}' is not in the defaults list; add it with +{key}=NAME")
     if is_group:
         options = ", ".join(loader.get_group_options(key))
-        return InputError(f"{line}: '{key}' is a config group and takes the name of one of its files: {options}")
+        return InputError(f"{line}: '{key}' is a config group and requires the name of one of its files: {options}")
     if override.is_delete() and key not in known:
         return InputError(f"{line}: there is no '{key}' to delete{hint}; look in {where}")
     if key in known and isinstance(override.value(), dict):
-        return InputError(f"{line}: {_root_cause(error)}; keys are added to '{key}' with ++{line}, see {where}")
+        return InputError(f"{line}: {_root_cause(error)}; add keys to '{key}' with ++{line}; see {where}")
     if key in known:
         return InputError(f"{line}: {_root_cause(error)}; '{key}' is set in {where}")
     trainer_hint = trainer_argument_hint(key.removeprefix("trainer."), line.partition("=")[2])

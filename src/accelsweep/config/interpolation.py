@@ -38,7 +38,7 @@ def plain_data(config: DictConfig, key: str | None = None) -> Any:
         text = str(error).splitlines()[0]
         missing = re.search(r"'([\w-]+)[^']*' not found", text)
         if missing and missing[1] in PLAN_KEYS | {"hydra"}:
-            text += ": a measurement may not depend on a key of the whole sweep"
+            text += ": a measurement must not depend on a key that applies to the whole sweep"
         elif missing:
             text += suggestion(missing[1], list(dotted_keys(OmegaConf.to_container(config, resolve=False))))
         raise InputError(f"'{error.full_key or key}' cannot be resolved: {text}") from None
@@ -78,7 +78,7 @@ def refuse_resolvers(interpolations: Mapping[str, str]) -> None:
         for resolver in _resolvers(parse(text)):
             if not (resolver == "oc.env" and key.startswith(allowed)):
                 raise InputError(
-                    f"'{key}' is {text!r}: the resolver '{resolver}' may give a different value elsewhere or later, so "
+                    f"'{key}' is {text!r}: the resolver '{resolver}' may return another value elsewhere or later, so "
                     "it cannot be part of a plan. Write the value itself, or refer to another key with ${key}"
                 )
 
@@ -111,7 +111,7 @@ def refuse_exploding_aliases(folders: Sequence[Path]) -> None:
         except yaml.YAMLError:
             continue  # Hydra reports the error with its position
         if size > MAX_VALUES:
-            raise InputError(f"{path}: its YAML aliases expand to more than {MAX_VALUES} values: write fewer")
+            raise InputError(f"{path}: its YAML aliases expand to more than {MAX_VALUES} values: use fewer")
 
 
 def _expanded_size(node: yaml.Node | None, known: dict[int, int]) -> int:

@@ -91,7 +91,7 @@ class Purchase(Sourced):
         """Describe the terms of `usd_per_hour`."""
         power = f", {self.watts:g} W" if self.watts and usd_per_kwh is not None else ", without electricity"
         share = f"{self.utilisation * 100:g} % of {self.lifetime_years:g} years"
-        return f"bought for {self.usd:g} USD, working {share}{power}"
+        return f"bought for {self.usd:g} USD, in use {share}{power}"
 
 
 class PaymentOption(NamedTuple):
@@ -169,7 +169,7 @@ def read_prices(home: Path, given: str) -> Prices:
     """
     lists = [_read_list(home, name.strip()) for name in given.split(",") if name.strip()]
     if not lists:
-        raise InputError("--prices names no list: write a file, or a name in conf/prices such as cloud")
+        raise InputError("--prices names no list: specify a file, or a name in conf/prices such as cloud")
     if len(lists) == 1:
         return lists[0]
     return Prices(
@@ -191,7 +191,7 @@ def _read_list(home: Path, name: str) -> Prices:
     if path is None:
         known = sorted({file.stem for folder in folders for file in folder.glob("*.yaml")})
         raise InputError(
-            f"no prices {name!r}{nearest(name, known)}: there is neither a file of this name nor "
+            f"no prices {name!r}{nearest(name, known)}: there is neither a file with this name nor "
             f"conf/prices/{name}.yaml; there are: {', '.join(known)}"
         )
     try:

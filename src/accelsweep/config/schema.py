@@ -80,13 +80,13 @@ def _empty_for_none(value: Any) -> Any:
 
 def _variable_name(name: str) -> str:
     if not name or "=" in name or "\0" in name:
-        raise ValueError("is not usable as the name of an environment variable")
+        raise ValueError("is not a valid name for an environment variable")
     return name
 
 
 def _no_nul(value: str) -> str:
     if "\0" in value:
-        raise ValueError("contains a NUL character, which an environment variable cannot")
+        raise ValueError("contains a NUL character, which an environment variable must not contain")
     return value
 
 

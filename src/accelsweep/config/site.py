@@ -115,7 +115,7 @@ def _known_kind(device: Device) -> Device:
     if device.accelerator not in KINDS:
         alias = accelerator_with_alias(device.accelerator)
         hint = f" (did you mean '{alias}'?)" if alias else nearest(device.accelerator, KINDS)
-        raise ValueError(f"no kind of device is called {device.accelerator!r}{hint}; known are {', '.join(KINDS)}")
+        raise ValueError(f"unknown device kind {device.accelerator!r}{hint}; choose one of: {', '.join(KINDS)}")
     return device
 
 

@@ -18,10 +18,10 @@ from accelsweep.run_config import VERSION, VersionKind
 class Version(Frozen):
     """A version of the user's code or environment."""
 
-    name: str = Field(description="the name as it was typed")
-    kind: VersionKind = Field(description="what the digest is of: `commit`, `files` or `environment`")
+    name: str = Field(description="the name as typed")
+    kind: VersionKind = Field(description="what the digest identifies: `commit`, `files` or `environment`")
     digest: str = Field(description="the commit's hash, or the digest of the files or of the environment's packages")
-    python: str | None = Field(None, description="the environment's interpreter, null for accelsweep's own")
+    python: str | None = Field(None, description="the environment's interpreter; null for accelsweep's own")
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -49,12 +49,12 @@ def refuse_unsearchable(config: SettingConfig, option: str) -> None:
     """
     if config.task not in _TRAINING_TASKS:
         raise InputError(
-            f"batch_size=auto searches with training steps, and task={config.task} does none: give batch_size a number"
+            f"batch_size=auto searches with training steps, but task={config.task} has none: set batch_size to a number"
         )
     if option:
         raise InputError(
-            f"batch_size=auto would give each setting a batch of its own, and with {option} each changes one thing "
-            "only: give batch_size a number"
+            f"batch_size=auto could choose a different batch size for each setting, but with {option}, each setting "
+            "changes only one thing: set batch_size to a number"
         )
 
 
@@ -74,7 +74,7 @@ def with_search_result(
 
 
 def with_batch_size_axis(points: Mapping[str, CheckedPoint]) -> dict[str, CheckedPoint]:
-    """Add the batch size to the points' axes if any of them searches for one."""
+    """Add the batch size to the points' axes if any point requires a search."""
     if all(point.search is None for point in points.values()):
         return dict(points)
     return {

@@ -155,7 +155,7 @@ def _checked_grid(
         refuse_unknown_keys(rule.when, every, f"exclude.{number}.when", file_of)
     excluded = {name: because for name, point in points.items() if (because := excluded_by(rules, point))}
     if len(excluded) == len(points):
-        raise InputError(f"the `exclude:` rules drop every setting of the grid; look in {file_of('exclude')}")
+        raise InputError(f"the `exclude:` rules drop every setting in the grid; look in {file_of('exclude')}")
     refuse_unknown_keys(options.baseline, every, "baseline", file_of)
     remaining = {name: point for name, point in points.items() if name not in excluded}
     config_validation.refuse_unmeasurable(list(remaining.values()), options, file_of)
@@ -192,7 +192,7 @@ def _refuse_foreign_config(composer: Composer, master: DictConfig) -> None:
         folder = composer.folders[0]
         raise InputError(
             f"{folder / 'config.yaml'} or {folder / 'base.yaml'} is read instead of accelsweep's file of the same "
-            "name. It lacks its keys: rename yours, and keep your experiments and groups next to it"
+            "name. It lacks accelsweep's keys: rename it, and keep your experiments and groups next to it"
         )
 
 
@@ -233,7 +233,7 @@ def _refuse_different_plan_config(expected: dict[str, Any], point: GridPoint) ->
     keys = [key for key in {**expected, **point.plan_config} if expected.get(key) != point.plan_config.get(key)]
     raise InputError(
         f"'{keys[0]}' differs between settings ({expected.get(keys[0])!r}, {point.plan_config.get(keys[0])!r}), but it "
-        "applies to the whole sweep: sweep nothing that changes it, or plan one sweep per value with --name"
+        "applies to the whole sweep: do not sweep keys that change it, or plan one sweep per value with --name"
     )
 
 
@@ -253,10 +253,10 @@ def _notes(jobs: int, points: Sequence[CheckedPoint], rules: Sequence[Rule]) -> 
         elif near := nearest(key, CONFIG_KEYS):
             notes.append(f"'{key}' is treated as a key of your own{near}")
     if jobs > len(points):
-        notes.append(f"{jobs - len(points)} of the grid's {jobs} points repeat another setting and are planned once")
+        notes.append(f"{jobs - len(points)} of the grid's {jobs} points duplicate another setting and are planned once")
     for number, rule in enumerate(rules):
         if not any(matches(rule.when, point) for point in points):
-            notes.append(f"exclude.{number} ({rule.because}) drops no setting of this grid")
+            notes.append(f"exclude.{number} ({rule.because}) drops no setting in this grid")
     return notes
 
 
@@ -275,7 +275,7 @@ class BatchSearchNeeded(InputError):
         self.pending = frozenset(auto_batch_size.required_searches(grid.points, waiting))
         super().__init__(
             f"batch_size=auto: the largest batch of {count_of(len(waiting), 'setting')} of {sweep!r} is not known yet. "
-            "`accelsweep run` searches for it first: give that command, or batch_size a number"
+            "`accelsweep run` searches for it first: use that command, or set batch_size to a number"
         )
 
 

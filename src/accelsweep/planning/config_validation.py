@@ -145,7 +145,7 @@ def _auto_repeats(values: Mapping[str, Any], file_of: FileOf) -> dict[str, Any]:
         raise InputError(f"repeats={repeats}: must be a number of at least 1, or auto; look in {file_of('repeats')}")
     if isinstance(most, int) and most < MIN_BLOCKS:
         raise InputError(
-            f"repeats_most={most}: repeats=auto needs at least {MIN_BLOCKS} blocks for its intervals to hold; "
+            f"repeats_most={most}: repeats=auto needs at least {MIN_BLOCKS} blocks for its intervals to be valid; "
             f"look in {file_of('repeats_most')}"
         )
     return {"repeats": PILOT_BLOCKS, "auto_repeats": True}
@@ -180,23 +180,23 @@ def _checked_site(value: Any, file_of: FileOf) -> Site:
         )
     if site.kinds and site.inventory:
         raise InputError(
-            "site.inventory and site.kinds are both given: if a site has several kinds of node, each has its own "
+            "site.inventory and site.kinds are both set: if a site has several kinds of node, each has its own "
             f"inventory; look in {file_of('site.inventory')}"
         )
     if site.kinds and site.scheduler == "local":
         raise InputError(
-            "site.kinds: needs site.scheduler=slurm, or another scheduler: one machine is one kind of node; list its "
-            f"devices of several models in site.inventory; look in {file_of('site.kinds')}"
+            "site.kinds: requires site.scheduler=slurm or another scheduler, because one machine is one kind of node; "
+            f"list all of its device models in site.inventory; look in {file_of('site.kinds')}"
         )
     names = [kind.name for kind in site.kinds]
     if duplicate := next((name for name in names if names.count(name) > 1), None):
-        raise InputError(f"site.kinds: two kinds of node are called '{duplicate}'; look in {file_of('site.kinds')}")
+        raise InputError(f"site.kinds: two kinds of node are named '{duplicate}'; look in {file_of('site.kinds')}")
     refuse_unfit_slurm(site.slurm, "site.slurm", file_of)
     for number, kind in enumerate(site.kinds):
         where = f"site.kinds.{number}.slurm"
         if kind.slurm.driver != site.slurm.driver:
             raise InputError(
-                f"{where}.driver: the driver's job is for the whole sweep: set site.slurm.driver; see {file_of(where)}"
+                f"{where}.driver: the driver's job serves the whole sweep: set site.slurm.driver; see {file_of(where)}"
             )
         refuse_unfit_slurm(kind.slurm, where, file_of)
     for scheduler in registry.schedulers():
@@ -241,7 +241,7 @@ def _refuse_unfit_task(config: SettingConfig, rate: str | None, file_of: FileOf)
     measure, task = config.measure, task_of(config.task, config.raw)
     if rate is not None and rate not in task.rates:
         raise InputError(
-            f"analysis.rate={rate}: {_task_keys(task)} measures no such rate, only {', '.join(task.rates)}; "
+            f"analysis.rate={rate}: {_task_keys(task)} does not measure this rate, only {', '.join(task.rates)}; "
             f"look in {file_of('analysis.rate')}"
         )
     if config.task == "time_to_accuracy":
@@ -252,13 +252,13 @@ def _refuse_unfit_task(config: SettingConfig, rate: str | None, file_of: FileOf)
         and (config.task != "train_throughput" or measure.quality_samples is None)
     ):
         raise InputError(
-            "data.fold=all trains and validates a module for each fold, on measure.quality_samples samples: set them, "
-            "and leave task at train_throughput"
+            "data.fold=all trains and validates a module for each fold, on measure.quality_samples samples: set that "
+            "key, and leave task at train_throughput"
         )
     if task.without_loop is not None and config.loop != "lightning":
         raise InputError(
-            f"loop={config.loop} names another training loop, and task={config.task} {task.without_loop}: leave loop "
-            f"out; look in {file_of('loop')}"
+            f"loop={config.loop} selects a training loop, but task={config.task} {task.without_loop}: remove "
+            f"loop; look in {file_of('loop')}"
         )
     if config.task == "inference" and measure.scenario == "single_stream" and config.batch_size != 1:
         raise InputError(
@@ -276,13 +276,13 @@ def _task_keys(task: Task) -> str:
 def _refuse_missing_target(measure: Measure, file_of: FileOf) -> None:
     if measure.fake_loader:
         raise InputError(
-            "measure.fake_loader=true trains on one batch repeatedly, which reaches no target: set it to false "
+            "measure.fake_loader=true trains on one batch repeatedly, which never reaches a target: set it to false "
             "for task=time_to_accuracy"
         )
     for key, value in (("target", measure.target), ("quality_metric", measure.quality_metric)):
         if value is None:
             raise InputError(
-                f"task=time_to_accuracy trains until measure.quality_metric reaches measure.target, and measure.{key} "
+                f"task=time_to_accuracy trains until measure.quality_metric reaches measure.target, but measure.{key} "
                 "is null: set it, for example measure.quality_metric=val_accuracy measure.target=0.9; look in "
                 f"{file_of(f'measure.{key}')}"
             )
@@ -308,7 +308,7 @@ def _refuse_conflicts(config: SettingConfig, limits: Limits, file_of: FileOf) ->
         )
     if "batch_size" in config.data and not config.divided_batch_size:
         raise InputError(
-            "data.batch_size is set in the config, and every data set gets the top-level batch_size: remove it, and "
+            "data.batch_size is set in the config, but every data set uses the top-level batch_size: remove it, and "
             f"set or sweep batch_size=VALUE; look in {file_of('data.batch_size')}"
         )
 
@@ -317,7 +317,7 @@ def _refuse_impossible_window(measure: Measure, limits: Limits, file_of: FileOf)
     if measure.warmup_steps < MIN_WARMUP_STEPS:
         raise InputError(
             f"measure.warmup_steps={measure.warmup_steps}: must be at least {MIN_WARMUP_STEPS}, because the "
-            f"window's length follows from the pace of its second half; look in {file_of('measure.warmup_steps')}"
+            f"window's length is derived from the warm-up's second half; look in {file_of('measure.warmup_steps')}"
         )
     if measure.max_steps < measure.min_steps:
         raise InputError(
@@ -341,8 +341,8 @@ def _refuse_unused_axes(points: Sequence[CheckedPoint]) -> None:
         )
         if unused and len({canonical_json(point.axes[key]) for point in points}) > 1:
             raise InputError(
-                f"{key} has several values, and {' and '.join(map(_task_keys, used.values()))} does not use it: all "
-                "of its settings would measure the same. Give it one value"
+                f"{key} has several values, but {' and '.join(map(_task_keys, used.values()))} does not use it: all "
+                "its settings would measure the same thing. Give it one value"
             )
 
 
@@ -365,6 +365,6 @@ def _refuse_unreferenced_axes(points: Sequence[CheckedPoint]) -> None:
         if any(len(configs) > 1 for configs in groups) and all(len(set(configs)) == 1 for configs in groups):
             remedy = trainer_argument_hint(key) or f"Refer to it with ${{{key}}} in another key, or give it one value"
             raise InputError(
-                f"{key} has several values, and nothing refers to it: all of its settings would measure the same. "
+                f"{key} has several values, but nothing refers to it: all its settings would measure the same thing. "
                 f"{remedy}"
             )

@@ -1,4 +1,4 @@
-"""Estimates a plan's minutes, GPU-hours, dollars and smallest visible effect, and builds the table that shows them."""
+"""Estimates a plan's minutes, GPU-hours, dollars and smallest detectable effect, and builds the plan's table."""
 
 from __future__ import annotations
 
@@ -171,9 +171,9 @@ class ObservedTimes:
 class Span:
     """An estimated amount."""
 
-    least: Annotated[float, Field(description="the amount for the measuring windows alone")]
+    least: Annotated[float, Field(description="the amount for the measurement windows alone")]
     expected: Annotated[float, Field(description="the expected amount")]
-    most: Annotated[float, Field(description="the most that time limits and retries allow")]
+    most: Annotated[float, Field(description="the maximum that time limits and retries allow")]
 
     def __iter__(self) -> Iterator[float]:
         """Yield the three amounts."""
@@ -192,11 +192,11 @@ class PlanEstimate:
     `basis` is the source of the expected figures. If `usd` is None, `usd_reason` explains why.
     """
 
-    runs_left: Annotated[int, Field(description="the runs without a final outcome")]
-    minutes: Annotated[Span, Field(description="their time, one after another")]
-    gpu_hours: Annotated[Span, Field(description="that time, times the GPUs that are allocated")]
-    usd: Annotated[Span | None, Field(description="their cost, null if a price is missing")]
-    usd_reason: Annotated[str | None, Field(description="why there is no cost")]
+    runs_left: Annotated[int, Field(description="the number of runs without a final outcome")]
+    minutes: Annotated[Span, Field(description="their total time if executed sequentially")]
+    gpu_hours: Annotated[Span, Field(description="that time multiplied by the number of allocated GPUs")]
+    usd: Annotated[Span | None, Field(description="their cost; null if a price is missing")]
+    usd_reason: Annotated[str | None, Field(description="why the cost is unknown")]
     basis: Annotated[str, Field(description="what the expected amounts are based on")]
 
 
@@ -204,9 +204,9 @@ class PlanEstimate:
 class VisibleEffect:
     """The smallest difference that the plan's repeats can detect."""
 
-    effect: Annotated[float | None, Field(description="the smallest true gain in rate, detected with 80 % power")]
-    assumption: Annotated[str, Field(description="the noise that this assumes")]
-    reason: Annotated[str | None, Field(description="why there is none")] = None
+    effect: Annotated[float | None, Field(description="the smallest true gain in rate detectable with 80 % power")]
+    assumption: Annotated[str, Field(description="the assumed noise")]
+    reason: Annotated[str | None, Field(description="why there is no such effect")] = None
 
 
 class _Allocation(NamedTuple):
@@ -231,7 +231,7 @@ def estimate(plan: Plan, settled: Collection[str] = (), observed: ObservedTimes 
     allocations = [each for block, runs in blocks.items() for each in _allocations(plan, block, runs, observed)]
     seconds = [each.seconds for each in allocations]
     unpriced = sorted({each.accelerator for each in allocations if each.usd_per_hour is None})
-    usd_reason = None if allocations else "no run is left"
+    usd_reason = None if allocations else "no runs are left"
     if unpriced and not plan.manifest.options.prices.hourly:
         usd_reason = "no prices are given"
     elif unpriced:
@@ -331,15 +331,15 @@ class SettingRow:
     label: Annotated[str, Field(description="the setting in words")]
     axes: Annotated[dict[str, Any], Field(description="the swept keys with this setting's values")]
     baseline: Annotated[bool, Field(description="whether speed-ups are relative to it")]
-    wanted: Annotated[int, Field(description="the runs that the plan wants of it")]
-    settled: Annotated[int, Field(description="those of them that have a final outcome already")]
+    wanted: Annotated[int, Field(description="the number of its runs that the plan requires")]
+    settled: Annotated[int, Field(description="the number of these that already have a final outcome")]
 
 
 @dataclass(frozen=True)
 class ReasonRow:
     """A table row for a setting that will not run."""
 
-    setting: Annotated[str | None, Field(description="the setting's name in files, null for one that a rule dropped")]
+    setting: Annotated[str | None, Field(description="the setting's name in files; null if a rule dropped the setting")]
     label: Annotated[str, Field(description="the setting in words")]
     axes: Annotated[dict[str, Any], Field(description="the swept keys with this setting's values")]
     reason: Annotated[str, Field(description="why it does not run")]
@@ -351,25 +351,25 @@ class BlockRow:
 
     block: Annotated[str, Field(description="the block's name")]
     new: Annotated[bool, Field(description="whether this plan adds it")]
-    runs: Annotated[int, Field(description="its runs that the plan wants")]
-    settled: Annotated[int, Field(description="those of them that have a final outcome already")]
-    resources: Annotated[Resources, Field(description="what it needs of a machine or cluster")]
+    runs: Annotated[int, Field(description="the number of its runs that the plan requires")]
+    settled: Annotated[int, Field(description="the number of these that already have a final outcome")]
+    resources: Annotated[Resources, Field(description="the resources it requires on a machine or cluster")]
 
 
 class PlanTable(Frozen):
     """Everything that `accelsweep plan` shows about a plan."""
 
     sweep: str = Field(description="the sweep's name")
-    revision: int = Field(description="the number that this plan has, or would get")
+    revision: int = Field(description="the plan's revision number, or the number it would get")
     settings: tuple[SettingRow, ...] = Field(description="the settings that can run, in grid order")
     unsupported: tuple[ReasonRow, ...] = Field(description="settings that cannot run here")
-    excluded: tuple[ReasonRow, ...] = Field(description="settings that a rule of the experiment drops")
+    excluded: tuple[ReasonRow, ...] = Field(description="settings that one of the experiment's rules drops")
     blocks: tuple[BlockRow, ...] = Field(description="the blocks, in the order in which they were planned")
-    wanted: int = Field(description="the runs that the plan wants")
-    settled: int = Field(description="those of them that have a final outcome already")
-    estimate: PlanEstimate = Field(description="what the rest will take")
-    visible_effect: VisibleEffect = Field(description="what the repeats can detect")
-    notes: tuple[str, ...] = Field(description="what the user should know of this plan")
+    wanted: int = Field(description="the number of runs that the plan requires")
+    settled: int = Field(description="the number of these that already have a final outcome")
+    estimate: PlanEstimate = Field(description="the estimated time and cost of the remaining runs")
+    visible_effect: VisibleEffect = Field(description="the smallest effect that the repeats can detect")
+    notes: tuple[str, ...] = Field(description="notes for the user about this plan")
 
 
 def plan_table(

@@ -133,7 +133,7 @@ def make_plan(
     searched for first.
     """
     if add_repeats < 0:
-        raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; for fewer, give repeats=N")
+        raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; for fewer, set repeats=N")
     home = home.resolve()
     with _raised_gc_threshold():
         grid, sources = (versioned.grid, versioned.sources) if versioned else project_grid(home, overrides, {})
@@ -146,7 +146,7 @@ def make_plan(
         if auto_batch_size.required_searches(grid.points, grid.settings.values()):
             if versioned:
                 raise InputError(
-                    "batch_size=auto could give each version a different batch size: give batch_size a number"
+                    "batch_size=auto could give each version a different batch size: set batch_size to a number"
                 )
             grid, sources, batches = grid_with_batch_sizes(home, overrides, folder.name, batches, search_results or {})
         if part is not None:
@@ -217,8 +217,8 @@ def _pilot_note(options: Options) -> tuple[str, ...]:
     if not options.pilot:
         return ()
     return (
-        "repeats=auto: these blocks are the pilot; `accelsweep run` then measures what its noise asks for, "
-        f"{MIN_BLOCKS} to {options.repeats_most} blocks in all",
+        "repeats=auto: these blocks are the pilot; `accelsweep run` then measures as many as its noise requires, "
+        f"{MIN_BLOCKS} to {options.repeats_most} blocks in total",
     )
 
 
@@ -226,13 +226,13 @@ def choose_baseline(grid: CheckedGrid) -> tuple[str | None, tuple[str, ...]]:
     """Return the first supported setting that matches `baseline:`, else the first supported one, and notes on it."""
     supported = [setting for setting in grid.settings.values() if setting.unsupported is None]
     if not supported:
-        return None, ("nothing will be measured, because no setting of this grid can run here",)
+        return None, ("nothing will be measured, because no setting in this grid can run here",)
     wanted = grid.options.baseline
     matching = (setting.name for setting in supported if wanted and matches(wanted, grid.points[setting.name]))
     if (name := next(matching, None)) is not None:
         return name, ()
     first = supported[0]
-    why = f"no supported setting matches baseline {wanted}" if wanted else "no baseline is named"
+    why = f"no supported setting matches baseline {wanted}" if wanted else "no baseline is set"
     return first.name, (f"{why}: speed-ups are relative to the first supported setting, {first.axes or first.name}",)
 
 
@@ -254,8 +254,8 @@ def with_repeats(options: Options, before: Options | None, requested: RepeatRequ
     if options.auto_repeats:
         if add:
             raise InputError(
-                f"--add-repeats {add} and repeats=auto cannot be combined: leave one out, or give the "
-                "number of repeats, as repeats=N"
+                f"--add-repeats {add} and repeats=auto cannot be combined: remove one of them, or set "
+                "the number of repeats with repeats=N"
             )
         pilot_or_known = before.repeats if before and before.auto_repeats else options.repeats
         return options.model_copy(update={"repeats": requested.total or pilot_or_known})
@@ -269,7 +269,7 @@ def _until_decided(options: Options, before: Options | None, requested: RepeatRe
     """Return `options` with the number of blocks at the current interim analysis: the first or the previous plan's."""
     if options.auto_repeats or requested.add:
         other = "repeats=auto" if options.auto_repeats else f"--add-repeats {requested.add}"
-        raise InputError(f"--until-decided and {other} cannot be combined: leave one out")
+        raise InputError(f"--until-decided and {other} cannot be combined: remove one of them")
     if not options.looks:
         raise InputError(f"repeats_most={options.repeats_most}: --until-decided needs at least {LOOKS[0]} blocks")
     continued = before if before is not None and before.until_decided and before.repeats in options.looks else None
@@ -291,12 +291,12 @@ def refuse_too_many(options: Options, settings: int) -> None:
     if options.repeats > limits.max_repeats:
         raise InputError(
             f"{options.repeats} repeats of each setting are more than limits.max_repeats={limits.max_repeats}: "
-            "give fewer, or raise the limit if this is intended"
+            "request fewer, or raise the limit if this is intended"
         )
     if runs > limits.max_runs:
         raise InputError(
             f"{settings} settings with {options.repeats} repeats are {runs} runs, more than "
-            f"limits.max_runs={limits.max_runs}: give fewer, or raise the limit if this is intended"
+            f"limits.max_runs={limits.max_runs}: request fewer, or raise the limit if this is intended"
         )
 
 

@@ -226,7 +226,7 @@ def max_runs_per_block(task: DesignInput, setting: str) -> float:
         if runs < 1:
             raise InputError(
                 f"{key}={available} is too short for one run, which may take limits.run_seconds="
-                f"{limits.run_seconds:g} besides start-up: raise {key} or lower limits.run_seconds"
+                f"{limits.run_seconds:g} plus start-up: raise {key} or lower limits.run_seconds"
             )
         most = min(most, runs)
     return most
@@ -310,8 +310,8 @@ def _paired_chunks(task: DesignInput, groups: Sequence[VersionGroup], layer: int
         room = min(most / versions, len(members))
         if room < 1:
             raise InputError(
-                f"a block may hold {most:g} runs, but a setting has {versions} versions, which must share a block to "
-                "be compared. Raise block.size, or the time that bounds it"
+                f"a block may contain {most:g} runs, but a setting has {versions} versions, which must share a block "
+                "to be compared. Raise block.size, or the time limit of a block"
             )
         for chunk in _shuffled_chunks(list(members), int(room), layer, task):
             yield [members[name] for name in chunk]

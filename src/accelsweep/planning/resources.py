@@ -66,7 +66,7 @@ def node_kind_for(config: SettingConfig, site: Site) -> NodeKind:
     if matching:
         choices = " or ".join(f"accelerator={accelerator}:{kind.name}" for kind in matching)
         raise InputError(
-            f"accelerator={requested}: the site '{site.name}' has several kinds of node for it; set {choices}"
+            f"accelerator={requested}: the site '{site.name}' has several matching kinds of node; set {choices}"
         )
     names = [kind.name for kind in site.kinds]
     hint = "" if model is None else nearest(model, names)
@@ -92,7 +92,7 @@ def device_models_for(config: SettingConfig, site: Site) -> tuple[str, ...]:
 def resource_class(config: SettingConfig, site: Site) -> tuple[Any, ...]:
     """Return a key that must be equal for settings to share a block: empty on one machine, the nodes on a cluster.
 
-    A job with exclusive nodes holds all of their devices, so settings with fewer devices can share the job. On shared
+    A job with exclusive nodes occupies all their devices, so settings with fewer devices can share the job. On shared
     nodes, a setting with one device would leave the other devices of the allocation idle.
     """
     if site.scheduler == "local":
@@ -169,12 +169,12 @@ def allocated_gpus(needs: Resources, site: Site) -> int:
 def idle_resources(needs: Resources, site: Site) -> str:
     """Describe what a job on exclusive nodes allocates but does not use; '' if it uses everything.
 
-    For example: `whole nodes: 8 CPUs are held, 1 is used; site.slurm.exclusive=false shares them`.
+    For example: `whole nodes: 8 CPUs are allocated, 1 is used; site.slurm.exclusive=false shares them`.
     """
     site_of_job, used_cpus = site.of_kind(needs.node_kind), needs.tasks * needs.cpus
     cpus = max(used_cpus, needs.nodes * site_of_job.count("cpu")) if site_of_job.jobs.exclusive else used_cpus
     idle = [
-        f"{count_of(held, unit)} {'is' if held == 1 else 'are'} held, {used} {'is' if used == 1 else 'are'} used"
+        f"{count_of(held, unit)} {'is' if held == 1 else 'are'} allocated, {used} {'is' if used == 1 else 'are'} used"
         for held, used, unit in ((cpus, used_cpus, "CPU"), (allocated_gpus(needs, site), needs.gpus, "GPU"))
         if held > used
     ]

@@ -51,7 +51,7 @@ def _device_reason(config: SettingConfig) -> str | None:
         return reason
     if kind.max_per_machine is not None and config.devices > kind.max_per_machine:
         most = "one device" if kind.max_per_machine == 1 else f"{kind.max_per_machine} devices"
-        return f"{kind.accelerator} has {most} per machine"
+        return f"{kind.accelerator} supports at most {most} per machine"
     return None
 
 
@@ -77,7 +77,7 @@ def _inventory_reason(config: SettingConfig, site: Site) -> str | None:
     if nodes > site.nodes:
         return f"{nodes} nodes are requested, but the site '{site.name}' has {site.nodes}"
     if nodes > 1 and (scheduler := scheduler_of(site)) is not None and not scheduler.starts_ranks:
-        return f"num_nodes={nodes}: a job of {scheduler.name} cannot start ranks on several nodes; only Slurm can"
+        return f"num_nodes={nodes}: a {scheduler.name} job cannot start ranks on several nodes; only Slurm can"
     return None
 
 
@@ -106,7 +106,7 @@ def _strategy_reason(config: SettingConfig, site: Site) -> str | None:
     for plugin in plugins if isinstance(plugins, list | tuple) else [plugins]:
         target = str(plugin.get("_target_")) if isinstance(plugin, Mapping) else ""
         if target.endswith("Precision"):  # Lightning accepts no precision plugin alongside `precision`
-            return f"trainer.plugins holds {target}: the precision is decided by the top-level key precision"
+            return f"trainer.plugins contains {target}: the precision is controlled by the top-level key precision"
     strategy = config.trainer.get("strategy")
     target = str(strategy.get("_target_")) if isinstance(strategy, Mapping) else str(strategy)
     if target in FSDP or target.endswith((".FSDPStrategy", ".FullySharded")):
@@ -122,7 +122,7 @@ def _fsdp_reason(config: SettingConfig, target: str, strategy: Any) -> str | Non
     if accelerator not in ("cpu", "cuda"):
         return f"{key} shards a model over CUDA devices or CPU processes, not with accelerator={accelerator}"
     if accelerator == "cpu" and offloads:
-        return f"{key} moves shards from a GPU to the CPU's memory; on a CPU use trainer.strategy=fsdp"
+        return f"{key} moves shards from a GPU to CPU memory; on a CPU, use trainer.strategy=fsdp"
     if accelerator == "cpu" and target.endswith(".FSDPStrategy"):
         return f"{key} is for GPUs; {CPU_FSDP_STRATEGY} takes the same arguments and shards on a CPU too"
     if config.precision == "64-true":

@@ -42,7 +42,7 @@ def refuse_missing_targets(configs: Iterable[SettingConfig], path: ImportPath) -
     stated = (pair for config in configs for pair in stated_targets(config))
     for key, target in {repr(pair): pair for pair in stated}.values():
         if not isinstance(target, str) or not all(part.isidentifier() for part in target.split(".")):
-            raise InputError(f"{key}={'null' if target is None else target}: this names no class; {_FORM}")
+            raise InputError(f"{key}={'null' if target is None else target}: not the name of a class; {_FORM}")
         _look_up(key, target, path)
 
 
@@ -333,7 +333,7 @@ def refuse_shadows(home: Path) -> None:
         in_stdlib = name in sys.stdlib_module_names and name not in _NEVER_IMPORTED
         if in_stdlib or name in ("accelsweep", "lightning", "torch") or _is_from_dependency(name, home):
             raise InputError(
-                f"{path} has the name of a module that every run imports, and a run has one module of a name: rename it"
+                f"{path} has the name of a module that every run imports, and a run can import only one: rename it"
             )
 
 

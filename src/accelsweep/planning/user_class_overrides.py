@@ -80,7 +80,7 @@ def optimizer_notes(composer: Composer, overrides: Sequence[str], configs: Itera
         return []
     return [
         f"`optimizer` applies only if {module} leaves configure_optimizers to accelsweep; each record's "
-        "effective.optimizer says which one trained"
+        "effective.optimizer says which one was used"
     ]
 
 

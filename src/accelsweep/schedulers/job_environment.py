@@ -1,8 +1,8 @@
 """Selects the environment variables to pass to Snakemake, a scheduler's commands and its jobs.
 
 Slurm's commands and Snakemake read options from variables, but our options come from the site file, so such variables
-are dropped. A scheduler that copies all variables into a job (`sbatch --export=ALL`) exposes them to its staff, or to
-all users. Secrets are therefore dropped as well, unless the site lists them.
+are dropped. A scheduler that copies all variables into a job (`sbatch --export=ALL`) exposes them to its
+administrators, or to all users. Secrets are therefore dropped as well, unless the site lists them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def for_jobs(variables: Mapping[str, str], listed: Iterable[str] = ()) -> dict[s
 def secrets_in(variables: Mapping[str, str], listed: Iterable[str] = ()) -> list[str]:
     """Return the names of variables, except those `listed`, whose name or value looks like a secret.
 
-    ACCELSWEEP_NOTIFY counts as a secret, because any part of its addresses may be secret.
+    ACCELSWEEP_NOTIFY counts as a secret, because any part of its URLs may be secret.
     """
     allowed = set(listed)
     return sorted(
@@ -56,10 +56,10 @@ def withheld_variables(variables: Mapping[str, str], listed: Iterable[str]) -> l
     """Return notes about withheld variables that a user may expect to be passed to Slurm's jobs or sbatch."""
     notes = []
     if secret := secrets_in(variables, listed):
-        notes.append(f"jobs do not get {', '.join(secret)}; if they need one, list it in site.slurm.secrets")
+        notes.append(f"jobs do not receive {', '.join(secret)}; if they need one, list it in site.slurm.secrets")
     if options := sorted(name for name in variables if re.fullmatch(r"SBATCH_\w+", name)):
         example = (
             f"account: ${{oc.env:{options[0]}}}" if options[0] == "SBATCH_ACCOUNT" else "account, partition, extra"
         )
-        notes.append(f"sbatch does not get {', '.join(options)}: the site file decides (site.slurm, such as {example})")
+        notes.append(f"sbatch does not receive {', '.join(options)}: use the site file (site.slurm, such as {example})")
     return notes

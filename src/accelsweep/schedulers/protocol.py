@@ -19,7 +19,7 @@ from accelsweep.schedulers.job_environment import for_commands
 
 
 class Resources(Frozen):
-    """What a block's allocation needs. `minutes` is the sum of its runs' time limits plus start-up.
+    """The resources required by a block's allocation. `minutes` is the sum of its runs' time limits plus start-up.
 
     `node_kind` names the node kind if a site defines several; `node` is the node to which a block is pinned.
     """
@@ -57,7 +57,7 @@ class Job:
 
 
 class Remedy(NamedTuple):
-    """A command that a stuck job needs, with a message for the user."""
+    """A command that unblocks a stuck job, with a message for the user."""
 
     command: tuple[str, ...]
     message: str
@@ -66,9 +66,9 @@ class Remedy(NamedTuple):
 class JobOffer(NamedTuple):
     """Whether a scheduler would accept a job, its message, and the `command` that checks this.
 
-    A rejection lists the `keys` of the site's job settings that caused it, if known. A `temporary` rejection will pass:
-    the scheduler did not answer, or its limit on queued jobs has been reached. `nodes` is where an accepted job would
-    start, if the scheduler reports that.
+    A rejection lists the `keys` of the site's job settings that caused it, if known. A `temporary` rejection resolves
+    itself: the scheduler did not answer, or its limit on queued jobs has been reached. `nodes` is where an accepted
+    job would start, if the scheduler reports that.
     """
 
     accepted: bool
@@ -122,7 +122,7 @@ class Scheduler(Protocol):
         """Return the resources of Snakemake's rule for a block; their names depend only on `needs.nodes`."""
 
     def in_words(self, needs: Resources) -> str:
-        """Describe one job's size for a reader."""
+        """Describe the size of one job in words."""
 
     def command(self, needs: Resources) -> str:
         """Return the command that submits such a job, with its options quoted for a shell."""
@@ -134,13 +134,13 @@ class Scheduler(Protocol):
         """Return further Snakemake options for this sweep."""
 
     def version(self) -> str:
-        """Return the scheduler's name and version as printed by it."""
+        """Return the scheduler's name and version as it prints them."""
 
     def offer(self, needs: Resources) -> JobOffer:
         """Return whether the scheduler would accept such a job. Nothing is submitted."""
 
     def default_memory_mb(self, needs: Resources) -> int | None:
-        """Return the MB per node of a job for which the site states no memory; None if unlimited or unknown."""
+        """Return the MB per node of a job for which the site specifies no memory; None if unlimited or unknown."""
 
     def submit(self, needs: Resources, command: str, log: Path) -> str:
         """Submit a job that runs a shell `command` and writes to `log`; return its number."""
@@ -167,7 +167,7 @@ class Scheduler(Protocol):
         """Return the command that cancels these jobs."""
 
     def keys_for(self, words: str) -> tuple[str, ...]:
-        """Return the keys of the site's job settings behind a rejection, or behind the reason why a job waits."""
+        """Return the keys of the site's job settings that caused a rejection or keep a job waiting."""
 
     def queue_limit(self, refusal: str) -> str | None:
         """Return the limit on queued jobs behind a rejection that lasts until another job ends; else None."""
@@ -203,7 +203,7 @@ def refuse_without(scheduler: Scheduler, asked: str) -> None:
     """Raise InputError if a command that a sweep needs is missing; `asked` names what submits to this scheduler."""
     if missing := missing_programs(scheduler):
         raise InputError(
-            f"{asked} submits to {scheduler.name}, and this machine has no {missing[0]}: "
+            f"{asked} submits to {scheduler.name}, but this machine has no {missing[0]}: "
             "run this on a login node of the cluster, or choose site=local without --profile"
         )
 
@@ -259,7 +259,7 @@ _SPECIAL = re.compile(r'[\\"`]|\$(?![A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\})')
 
 
 def prepared(options: JobOptions, job_id: str) -> list[str]:
-    """Return the commands for modules, network and scratch folder; the variable `job_id` holds the job's number."""
+    """Return the commands for modules, network and scratch folder; the variable `job_id` contains the job's number."""
     commands = [f"module load {shlex.quote(module)}" for module in options.modules]
     if options.interface:
         commands.append(f"export {INTERFACE_VARIABLE}={shlex.quote(options.interface)}")

@@ -52,7 +52,7 @@ class ThisJob(Protocol):
     def across_nodes(self, nodes: int, cpus: int, python: Sequence[str]) -> tuple[str, ...] | None:
         """Return the command that starts `python` on each of the job's nodes; None if there is no such command.
 
-        `python` holds the words that start Python on a node, in a container if necessary; its arguments follow.
+        `python` is the command that starts Python on a node, in a container if necessary; its arguments follow.
         """
 
 

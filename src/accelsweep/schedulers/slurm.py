@@ -78,7 +78,7 @@ def before_block(slurm: Slurm) -> str:
 
 
 def in_words(needs: Resources, slurm: Slurm) -> str:
-    """Describe one job's size for a reader: `1 node, 8 CPUs, 4 GPUs (h100), 64000 MB, 24 minutes, partition gpu`."""
+    """Describe the size of one job in words: `1 node, 8 CPUs, 4 GPUs (h100), 64000 MB, 24 minutes, partition gpu`."""
     parts = [needs.node or _count(needs.nodes, "node"), f"{_count(needs.cpus, 'CPU')} per node"]
     if needs.gpus:
         parts.append(_count(needs.gpus, "GPU") + (f" ({needs.gpu_model})" if needs.gpu_model else ""))
@@ -128,9 +128,9 @@ def refuse_unfit_slurm(slurm: Slurm, where: str, file_of: Callable[[str], str]) 
     allowed = r"[A-Za-z0-9_.-]+" if slurm.gpu_request == "per_node" else r"[A-Za-z0-9_.]+"
     if model is not None and re.fullmatch(allowed, model) is None:
         raise InputError(
-            f"{where}.gpu_model={model}: must be letters, digits, '_' and '.' only, because Snakemake's slurm "
-            "executor plugin accepts no others. If `sinfo -o %G` lists the GPU under another name, set "
-            f"{where}.gpu_request to per_node. Or set gpu_model to null, and name its nodes by "
+            f"{where}.gpu_model={model}: must contain only letters, digits, '_' and '.', because Snakemake's "
+            "slurm executor plugin accepts nothing else. If `sinfo -o %G` lists the GPU under another name, set "
+            f"{where}.gpu_request to per_node. Or set gpu_model to null, and select its nodes with "
             f"{where}.constraint or {where}.partition; look in {file_of(f'{where}.gpu_model')}"
         )
     if not slurm.extra:
@@ -141,9 +141,9 @@ def refuse_unfit_slurm(slurm: Slurm, where: str, file_of: Callable[[str], str]) 
     for pattern, what in get_forbidden_slurm_options().items():
         if re.search(pattern, f"{slurm.extra} "):
             known = _KEYS_FOR.get(what)
-            remedy = f"use {known.replace('site.slurm', where)}" if known else "leave it out"
+            remedy = f"use {known.replace('site.slurm', where)}" if known else "remove it"
             raise InputError(
-                f"{where}.extra={slurm.extra}: must not state the {what}, which Snakemake's slurm executor plugin "
+                f"{where}.extra={slurm.extra}: must not set the {what}, which Snakemake's slurm executor plugin "
                 f"sets itself: {remedy}; look in {file_of(f'{where}.extra')}"
             )
 
@@ -172,7 +172,7 @@ _NO_ANSWER = re.compile(
 )
 
 _POLICY = re.compile(r"Job violates accounting/QOS policy \([^)]*\)")
-"""Slurm's sentence about any account limit; since Slurm 22.05, the limit's name precedes the sentence."""
+"""Slurm's message for any account limit; since Slurm 22.05, the limit's name precedes the sentence."""
 
 _KEYS = (
     (_FULL, ("max_jobs",)),
@@ -317,7 +317,7 @@ def chosen_nodes(asked: str, needs: Resources, slurm: Slurm) -> Chosen:
     for row in selected:
         if (why := row.unavailable or _refused(row.name, needs, slurm)) is not None:
             if asked != "all":
-                raise InputError(f"--nodes: {row.name} cannot be measured ({why}): leave it out, or give `--nodes all`")
+                raise InputError(f"--nodes: {row.name} cannot be measured ({why}): remove it, or use `--nodes all`")
             unavailable[row.name] = why
     names = tuple(row.name for row in selected if row.name not in unavailable)
     if not names:
@@ -362,7 +362,7 @@ def _in_partition(rows: Sequence[NodeRow], partition: str | None) -> list[NodeRo
     listed = [row for row in rows if row.partition in wanted]
     up = [row for row in listed if row.open]
     if not up:
-        raise InputError(f"{_partition_name(listed)} is down: name another one in site.slurm.partition")
+        raise InputError(f"{_partition_name(listed)} is down: choose another one with site.slurm.partition")
     return list({row.name: row for row in up}.values())
 
 
@@ -373,7 +373,7 @@ def _expanded(asked: str) -> list[str]:
     except AccelsweepError as error:
         raise InputError(f"--nodes {asked} is not a list of nodes such as gpu[1-3],gpu7 ({error})") from None
     if not names:
-        raise InputError("--nodes names no node: give `all`, or a list such as gpu[1-3],gpu7")
+        raise InputError("--nodes names no node: use `all`, or a list such as gpu[1-3],gpu7")
     return names
 
 
@@ -385,7 +385,7 @@ def _named(name: str, selected: Sequence[NodeRow], rows: Sequence[NodeRow]) -> N
     partition, elsewhere = _partition_name(selected), [row.partition for row in rows if row.name == name]
     if elsewhere:
         raise InputError(
-            f"--nodes: {name} is not in {partition} but in {', '.join(elsewhere)}: leave it out, or change "
+            f"--nodes: {name} is not in {partition} but in {', '.join(elsewhere)}: remove it, or change "
             "site.slurm.partition"
         )
     names = [row.name for row in selected]
@@ -423,7 +423,7 @@ _MEMORY = re.compile(rf"{_WHOLE_JOB.pattern}|oom[-_ ]?kill|out of memory", re.IG
 
 
 def out_of_memory_scope(line: str) -> Literal["job", "process"] | None:
-    """Return what Slurm killed for lack of memory according to a log line; None for any other line."""
+    """Return what ran out of memory and was killed by Slurm, according to a log line; None for any other line."""
     if not line.startswith(("slurm", "srun:")) or not _MEMORY.search(line):
         return None
     return "job" if _WHOLE_JOB.search(line) else "process"
@@ -454,7 +454,7 @@ _FEW_NODES = "PartitionNodeLimit"
 """The reason that Slurm reports both if a job requests too many nodes and if nodes are down."""
 
 _OF_ONE_USER = re.compile(r"QOSMax\w*PerUser\w*|AssocMaxJobsLimit")
-"""Limits on what one user may hold at a time: if the user holds nothing, the job exceeds the limit on its own."""
+"""Limits on one user's concurrent use: if the user has no other active jobs, the job alone exceeds the limit."""
 
 _SPENT = re.compile(r"(?:Assoc|QOS)Grp\w*Minutes\w*|QOSUsageThreshold")
 """Limits on the hours that an account or a QOS may use per period."""
@@ -488,7 +488,7 @@ def never_starts(reason: str) -> bool:
 
 
 def never_starts_alone(reason: str) -> bool:
-    """Return whether a job that waits for this reason will never start if the user holds nothing."""
+    """Return whether a job that waits for this reason will never start if the user has no other active jobs."""
     return _OF_ONE_USER.fullmatch(reason) is not None
 
 
@@ -503,9 +503,8 @@ def advice(reason: str) -> str | None:
     """Return what the user can do about a reason that only others can resolve; None if the job is waiting its turn."""
     if _SPENT.fullmatch(reason):
         return (
-            f"the hours of the account, or of the QOS, are used up ({reason}): jobs start when the cluster's "
-            "administrators grant more, or a new period begins. To use another one, press Ctrl-C and change "
-            "site.slurm.account or qos"
+            f"the account or QOS has used up its hours ({reason}): jobs start when the cluster's administrators grant "
+            "more, or a new period begins. To use another one, press Ctrl-C and change site.slurm.account or qos"
         )
     if reason == _FEW_NODES:
         return (
@@ -514,8 +513,8 @@ def advice(reason: str) -> str | None:
         )
     if closed := _CLOSED.fullmatch(reason):
         return (
-            f"partition {closed[2]} is closed ({closed[1]}): its jobs start once the cluster's administrators "
-            "open it. To use another one, press Ctrl-C and change site.slurm.partition or cpu_partition"
+            f"partition {closed[2]} is closed ({closed[1]}): its jobs start once the cluster's administrators open it. "
+            "To use another one, press Ctrl-C and change site.slurm.partition or cpu_partition"
         )
     return None
 
@@ -539,7 +538,7 @@ class SlurmScheduler:
         return {**job_resources(needs, self._settings(needs)), **(across_nodes(needs) if needs.nodes > 1 else {})}
 
     def in_words(self, needs: Resources) -> str:
-        """Describe one job's size for a reader."""
+        """Describe the size of one job in words."""
         return in_words(needs, self._settings(needs))
 
     def command(self, needs: Resources) -> str:
@@ -668,7 +667,7 @@ _TIMEOUT_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """The Slurm job of this process."""
+    """The Slurm job that this process runs in."""
 
     number: str
     restarts: int
@@ -715,7 +714,7 @@ def node_number() -> int:
     number = os.environ.get("SLURM_NODEID")
     if number is None:
         raise AccelsweepError(
-            "SLURM_NODEID, which srun sets, is not set here: site.slurm.container must pass the job's variables on "
-            "(podman: --env-host)"
+            "SLURM_NODEID, which srun sets, is not set here: site.slurm.container must pass the job's variables "
+            "through (podman: --env-host)"
         )
     return int(number)

@@ -61,7 +61,7 @@ def site_file(name: str, scheduler: str, source: str, words: Sequence[str], kind
         lines += [
             f"  - name: {plain(name)}               # {kind.listed}",
             f"    nodes: {kind.nodes}",
-            "    inventory:                # models as lscpu and nvidia-smi -L name them: prices go by these names",
+            "    inventory:                # models as lscpu and nvidia-smi -L name them, used to look up prices",
             f"      - {{accelerator: cpu, model: CPU, count: {kind.cores}, memory_bytes: {kind.memory_bytes}}}",
         ]
         if kind.gpus:
@@ -103,10 +103,10 @@ class Association:
     default_qos: str
 
     def __str__(self) -> str:
-        """`account physics: qos normal, high (normal by default), in the partition gpu alone`."""
+        """`account physics: qos normal, high (normal by default), in the partition gpu only`."""
         qos = f"qos {', '.join(self.qos)}" if self.qos else "no qos"
         default = f" ({self.default_qos} by default)" if self.default_qos else ""
-        where = f", in the partition {self.partition} alone" if self.partition else ""
+        where = f", in the partition {self.partition} only" if self.partition else ""
         return f"account {self.account}: {qos}{default}{where}"
 
 
@@ -135,10 +135,10 @@ def association_lines(associations: Sequence[Association]) -> Iterator[str]:
     """Yield the lines of a site file about account and quality of service, with the alternatives as comments."""
     accounts = list(dict.fromkeys(one.account for one in sorted(associations, key=lambda one: not one.default)))
     if not accounts:
-        yield "account: null             # what sbatch --account takes: sacctmgr show assoc user=$USER"
+        yield "account: null             # the value for sbatch --account: sacctmgr show assoc user=$USER"
         return
     yield f"account: {plain(accounts[0])}{also(accounts[1:])}"
-    yield "qos: null                 # null takes the default; sacctmgr lists what each account may request:"
+    yield "qos: null                 # null selects the default; sacctmgr lists what each account may request:"
     yield from (f"# {association}" for association in associations)
 
 
@@ -146,7 +146,7 @@ _FORMAT = "%P|%D|%c|%m|%G|%l|%f|%a|%N"
 """sinfo fields: partition, nodes, CPUs and MB of a node, generic resources, time limit, features, up or down, names."""
 
 _SHORT_MINUTES = 120
-"""A partition with a shorter limit counts as a debugging partition, and is drafted only if there is no other."""
+"""A partition with a shorter limit is considered a debugging partition, and is drafted only if there is no other."""
 
 _HEAD_MINUTES = 1440
 
@@ -201,11 +201,11 @@ def _site_file(name: str, found: Sequence[Nodes], allowed: Sequence[Association]
     minutes = min(widest.minutes or _HEAD_MINUTES, _HEAD_MINUTES)
     words = (
         *association_lines(allowed),
-        "mem_mb: null              # of a job, per node; null takes the partition's default",
-        "max_jobs: null            # the most jobs in the queue at once, if your site limits users",
-        "cpus_per_gpu: 1           # CPU cores and threads of each GPU's rank",
-        "scratch: null             # a folder of the node, e.g. /tmp",
-        f"driver: {{partition: {plain(widest.partition)}, minutes: {minutes}}} # of a driver in the background",
+        "mem_mb: null              # per job and node; null selects the partition's default",
+        "max_jobs: null            # maximum number of queued jobs, if your site limits users",
+        "cpus_per_gpu: 1           # CPU cores and threads per GPU rank",
+        "scratch: null             # a node-local folder, e.g. /tmp",
+        f"driver: {{partition: {plain(widest.partition)}, minutes: {minutes}}} # for a background driver",
     )
     source = "sinfo and sacctmgr" if allowed else "sinfo"
     defaults = default_memory({one.partition for one, _ in kinds})
@@ -272,7 +272,7 @@ def _slurm_kind(
     memory = defaults.get(nodes.partition, DefaultMemory()).of(nodes.cores)
     if memory is not None and memory < LITTLE_MEMORY_MB:
         words.append(f"mem_mb: {_ENOUGH_MB}            # the partition's default, {memory} MB, is too little for torch")
-    comments = [f"Slurm refuses your jobs there: {refused[nodes.partition]}"] if nodes.partition in refused else []
+    comments = [f"Slurm rejects your jobs there: {refused[nodes.partition]}"] if nodes.partition in refused else []
     if further := ", ".join(f"{number} x {other or 'GPU'}" for other, number in nodes.gpus[1:]):
         comments.append(f"These nodes also have {further}: define a separate kind for those.")
     return DraftedKind(

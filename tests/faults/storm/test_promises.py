@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from promises import NO_CAUSE, check_words, kind_of_ending
 
-DAMAGED = "accelsweep: error: sweeps/tiny/manifest.json: not a whole JSON document"
+DAMAGED = "accelsweep: error: sweeps/tiny/manifest.json: not a complete JSON document"
 
 
 @pytest.mark.parametrize(

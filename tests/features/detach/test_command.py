@@ -227,7 +227,7 @@ def test_attach_shows_all_that_a_head_said_and_ends_as_it_ended(left, capsys):
 def test_attach_waits_for_nobody_where_something_else_stands_in_the_place_of_the_log(left):
     driver_log(left).unlink()
     os.mkfifo(driver_log(left))
-    with pytest.raises(DamagedFile, match="it is not a file"):
+    with pytest.raises(DamagedFile, match="not a regular file"):
         attach(left.home, "tiny")
 
 

@@ -49,7 +49,7 @@ def test_a_model_that_is_not_a_kernel_is_refused_with_the_kernels_there_are(run)
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["task=kernels", "model=kernel_copy", "loop=raw"], "task=kernels does not train: leave loop out"),
+        (["task=kernels", "model=kernel_copy", "loop=raw"], "task=kernels does not train: remove loop"),
         (["task=kernels"], "SmallCNN is a model to train: use model=kernel_matmul"),
         (["model=kernel_copy"], "is a kernel, which has nothing to train: set task=kernels"),
     ],
