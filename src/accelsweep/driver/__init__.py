@@ -1,1 +1,1 @@
-"""Runs a plan through Snakemake, from measurement to report, and displays the progress."""
+"""Runs a plan with Snakemake, from measurement to report, and displays its progress."""

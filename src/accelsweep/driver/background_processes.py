@@ -114,7 +114,7 @@ class ChildProcess:
 
 
 def _set_up_child(driver: int) -> None:
-    """Make the child die with the driver, and handle SIGINT even if the driver ignores it (in a background script)."""
+    """Make the child die with the driver and handle SIGINT even if the driver ignores it (in a background script)."""
     linux.die_with_parent(driver)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -128,7 +128,7 @@ def start_publisher(folder: SweepFolder, tracking_uri: str | None) -> ChildProce
 
 
 def finish_publishing(publisher: ChildProcess, folder: SweepFolder, tracking_uri: str | None) -> None:
-    """Let the publisher copy the remaining runs and exit; if a signal kills it, restart it a few times at most.
+    """Let the publisher copy the remaining runs and exit; if a signal kills it, restart it at most a few times.
 
     If the last publisher was killed as well, its log ends with the signal's name, which `mlflow_summary` reports.
     """
@@ -144,7 +144,7 @@ def finish_publishing(publisher: ChildProcess, folder: SweepFolder, tracking_uri
 
 
 def publisher_warnings(publisher: ChildProcess) -> list[str]:
-    """Return the problems that a running publisher has with its store, or why it failed."""
+    """Return the problems that a running publisher reports about its store, or why the publisher failed."""
     if not publisher.running() and (code := publisher.wait()) > 0:
         return [f"{_last_message(publisher.log) or f'the publisher exited with code {code}'}{SWEEP_CONTINUES}"]
     return [line for line in tail_lines(publisher.log) if line.endswith(SWEEP_CONTINUES)]
@@ -188,7 +188,7 @@ def _is_published(folder: SweepFolder, tracking_uri: str | None) -> bool:
 _THREAD_VARIABLES = ("OMP_NUM", "GOTO_NUM", "OPENBLAS_NUM", "MKL_NUM", "VECLIB_MAXIMUM", "NUMEXPR_NUM")
 
 JOB_VARIABLES = {f"{library}_THREADS": "1" for library in _THREAD_VARIABLES}
-"""Environment variables that Snakemake sets for a job with one thread (snakemake/shell.py), such as a block."""
+"""Environment variables that Snakemake sets for a single-threaded job, such as a block (see snakemake/shell.py)."""
 
 
 @contextlib.contextmanager
@@ -214,7 +214,7 @@ def fork_server(home: Path, log: Path, plans: Iterable[Plan]) -> Iterator[None]:
 
 
 def start_fork_server(home: Path, log: Path, variables: Mapping[str, str]) -> tuple[str, ChildProcess]:
-    """Start a fork server in `home` with these environment `variables`; return the name of its socket and its process.
+    """Start a fork server in `home` with these environment `variables`; return its socket name and its process.
 
     Requests may be sent immediately; the server answers once it has imported torch.
     """
@@ -232,10 +232,10 @@ def start_fork_server(home: Path, log: Path, variables: Mapping[str, str]) -> tu
 def sweep_temporary_folder(folder: SweepFolder, site: Site) -> Iterator[Path | None]:
     """Provide an empty folder for the sweep's temporary files, and delete it after the with-block.
 
-    Call it while holding the sweep's lock. On a single machine TMPDIR points to the folder; on a cluster, sbatch would
-    copy the variable to nodes without the folder, so only Snakemake uses it. If TMPDIR is too long for socket paths,
-    the folder is created elsewhere. Yields None and leaves TMPDIR unchanged if only our folder's name makes the path
-    too long, or if the folder cannot be made private. Raises InputError if no available path is short enough.
+    The caller must hold the sweep's lock. On a single machine, TMPDIR points to the folder; on a cluster, sbatch would
+    copy TMPDIR to nodes that lack the folder, so only Snakemake uses the folder. If TMPDIR is too long for socket
+    paths, the folder is created elsewhere. Yields None and leaves TMPDIR unchanged if only our folder's name makes the
+    path too long, or if the folder cannot be made private. Raises InputError if no available path is short enough.
     """
     place = _temporary_place(folder)
     if len(str(place)) > MAX_TMPDIR_LENGTH or not _make_private_folder(folder, place):

@@ -80,7 +80,7 @@ class Styled:
 
 @dataclass(frozen=True)
 class Listing:
-    """A table. Each row contains one cell per heading; the first cell names the row.
+    """A table. Each row contains one cell per heading; the first cell is the row's name.
 
     `numbers` are the headings of right-aligned columns.
     """

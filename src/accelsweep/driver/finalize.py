@@ -72,7 +72,7 @@ def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Summa
 
 
 def _print_unsettled(folder: SweepFolder, manifest: Manifest, findings: Findings, *, published: bool) -> Summary:
-    """Print, as the last lines, how many runs have no final outcome, and why."""
+    """Print, at the end of the output, how many runs have no final outcome, and why."""
     open_runs = {outcome: count for outcome, count in findings.outcomes.items() if count and not outcome.settled}
     if open_runs:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in open_runs.items())

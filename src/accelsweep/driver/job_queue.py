@@ -250,7 +250,7 @@ class JobQueue:
         return [file_stamp(path) for path in paths]
 
     def handle(self, jobs: Sequence[Job]) -> None:
-        """Restart stuck jobs, cancel those that can never start or waited too long, report why others are waiting."""
+        """Restart stuck jobs, cancel those that can never start or have waited too long, and report why others wait."""
         for remedy in itertools.chain(self.remedies(jobs), self.cancellations(jobs)):
             self.apply(remedy)
         self.report_waiting(jobs)
@@ -275,7 +275,7 @@ class JobQueue:
             self.say(message)
 
     def cancel(self) -> None:
-        """Cancel the jobs of an interrupted Snakemake process, which cancels none if it was polling their states."""
+        """Cancel the jobs of an interrupted Snakemake process, which cancels none itself if it was polling them."""
         cancel_jobs(self.folder, self.scheduler, self.say, self._known)
 
     @property
@@ -290,7 +290,7 @@ class JobQueue:
         self._gone_since = (self._gone_since or self.clock()) if waits and not jobs else None
 
     def report_limit(self, log: str) -> None:
-        """Report, once for each reason, why Snakemake defers jobs and how many jobs the scheduler accepted."""
+        """Report why Snakemake defers jobs (once per reason) and how many jobs the scheduler accepted."""
         for reason in dict.fromkeys(_DEFERRED.findall(log)):
             if reason not in self._reported:
                 self._reported.add(reason)
@@ -309,9 +309,9 @@ class JobQueue:
                 yield remedy
 
     def cancellations(self, jobs: Sequence[Job]) -> Iterator[Remedy]:
-        """Yield commands that cancel jobs that can never start or waited too long; write halt files for their blocks.
+        """Yield commands to cancel jobs that can never start or have waited too long; write their blocks' halt files.
 
-        No further job is started for such a block in this command. A duplicate submitted by another Snakemake process
+        No further jobs are started for these blocks in this command. A duplicate submitted by another Snakemake process
         is cancelled immediately.
         """
         waiting = {job.number: job for job in jobs if self.scheduler.waits(job) and job.block}
@@ -398,7 +398,7 @@ def wait_for_earlier_jobs(
 
 
 def _handle_earlier_jobs(queue: JobQueue, jobs: Sequence[Job], *, expired: bool) -> None:
-    """Cancel waiting jobs that can never start, or all if the time budget has `expired`; handle the rest as usual."""
+    """Cancel waiting jobs that can never start (all if the time budget has `expired`); handle the rest as usual."""
     if expired and not queue.folder.stop.exists():
         queue.folder.stop.touch()
         queue.say("the time budget is spent: no further runs will be started")

@@ -1,7 +1,7 @@
 """The JSON that commands print with `--json`: one object that starts with its kind and format version.
 
-Keys may be added to a format; changing or removing a key requires a new format. Keys have the same names as in records,
-findings and plans; times are UTC in ISO 8601, and `None` becomes null.
+Keys may be added to a format; changing or removing a key requires a new format version. Keys have the same names as in
+records, findings and plans; times are UTC in ISO 8601, and `None` becomes null.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from accelsweep.json_documents import Frozen
 
 
 class Answer(Frozen):
-    """The answer of the command `kind`. Its JSON starts with `accelsweep` (the kind), `format` and `version`."""
+    """The JSON output of the command `kind`, starting with `accelsweep` (the kind), `format` and `version`."""
 
     kind: ClassVar[str]
     format: ClassVar[int] = 1

@@ -1,4 +1,4 @@
-"""Live progress of a sweep, read only from its files: runs done, the current run, the last rate, the time left."""
+"""Live progress of a sweep, read only from its files: runs done, the current run, the latest rate, the time left."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ from accelsweep.worker.error_classification import ErrorOrigin
 MIN_PACE_STEPS = 3
 
 MIN_PACE_SECONDS = 5.0
-"""Minimum steps and seconds after the first observed step before a pace is estimated.
+"""The minimum number of steps and seconds after the first observed step before a pace is estimated.
 
-They exclude the slow first step, and later steps that are slow because libraries load and caches fill.
+These exclude the slow first step, and later steps that are slow because libraries load and caches fill.
 """
 
 LONG_RUN_SECONDS = 60.0
@@ -125,8 +125,8 @@ def slow_run_notice(config: SettingConfig, forecast: Forecast, runs: int, option
 def measure_options(home: Path, overrides: Sequence[str]) -> dict[str, Measure]:
     """Return the `measure` configs selectable as `measure=NAME` in a sweep with these overrides, keyed by name.
 
-    Returns an empty dict if a choice cannot be composed, or if the sweep varies keys of `measure`, which then has no
-    single config.
+    Returns an empty dict if a choice cannot be composed, or if the sweep varies keys of `measure`, in which case there
+    is no single `measure` config.
     """
     composer = Composer.of(home, overrides)
     parsed = [(line, composer.parse(line)) for line in overrides]
@@ -153,7 +153,7 @@ _MAX_RECORDS = 50
 
 
 def observed_times(folder: SweepFolder, times: Iterable[RunTime | None]) -> ObservedTimes:
-    """Return the durations of runs: the sweep's own `times`, else those of the latest other sweeps in the folder."""
+    """Return run durations: the sweep's own `times` or, without any, those of the latest other sweeps in the folder."""
     return (
         ObservedTimes.from_runs(times, "by earlier runs of this sweep")
         or ObservedTimes.from_runs(_times_elsewhere(folder), "by earlier sweeps in this folder")
@@ -170,7 +170,7 @@ def _times_elsewhere(folder: SweepFolder) -> Iterator[RunTime | None]:
 
 
 class RemainingTime:
-    """Estimates how long the remaining runs take. `configs` contains the readable configs of its settings."""
+    """Estimates how long the remaining runs take. `configs` contains the sweep's readable setting configs."""
 
     def __init__(self, folder: SweepFolder, configs: Mapping[str, SettingConfig]) -> None:
         """Start with no finished runs."""
@@ -189,7 +189,7 @@ class RemainingTime:
         return any(self._times.values())
 
     def seconds(self, runs: Iterable[str], blocks: int) -> float:
-        """Return the seconds that these runs take in sequence, including the breaks before `blocks` blocks."""
+        """Return the seconds that these runs take in sequence, including a break before each of `blocks` blocks."""
         if self._observed is None:
             self._observed = observed_times(self._folder, self._times.values())
         settings = [Run.parse(run).setting for run in runs]

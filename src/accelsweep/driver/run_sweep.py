@@ -145,7 +145,7 @@ def _check_and_measure(
 def measure_sweep(
     folder: SweepFolder, request: Request, plan: Plan, budget_seconds: float | None, listeners: Listeners
 ) -> int:
-    """Write the plan and run Snakemake until all runs, including added blocks, were attempted; return its exit code."""
+    """Write the plan, and run Snakemake until all runs, even in added blocks, have been tried; return its exit code."""
     from accelsweep.planning.plan import write_plan
 
     home, site = folder.home, plan.manifest.site
@@ -237,7 +237,7 @@ def _conclude(folder: SweepFolder, tracking_uri: str | None, code: int) -> int:
 
 
 def new_findings(home: Path, result: SweepExit) -> tuple[Findings, Manifest] | None:
-    """Return the findings and plan of a command's sweep; None if there are no new findings and that was reported."""
+    """Return the findings and plan of a command's sweep; None if no new findings exist, as already reported."""
     folder = SweepFolder(home, result.sweep)
     if result.code == EXIT_INTERRUPTED or not folder.findings.is_file():
         return None

@@ -85,7 +85,7 @@ def resource_limits(site: Site) -> dict[str, int | None]:
 
 
 def resource_usage(needs: Resources, site: Site) -> dict[str, int]:
-    """Return how much a job uses of each limited resource. The names are the same for all jobs of a site."""
+    """Return how much of each limited resource a job uses. The names are the same for all jobs of a site."""
     held = allocated_gpus(needs, site)
     usage = {GPUS_HELD: _capped(held, site.jobs)}
     for kind in _limited_kinds(site):
@@ -102,7 +102,7 @@ def _limited_kinds(site: Site) -> Iterator[_KindLimits]:
 
 
 def _capped(held: int, jobs: JobOptions) -> int:
-    """Return the GPU count, capped at the limit so that a CPU job whose whole nodes contain more GPUs can still run."""
+    """Return the GPU count, capped at the limit so that a CPU job on whole nodes with more GPUs can still run."""
     return held if jobs.max_gpus is None else min(held, jobs.max_gpus)
 
 
@@ -157,7 +157,7 @@ PYTHON_VARIABLE = "ACCELSWEEP_PYTHON"
 """Environment variable with our interpreter's path, for commands in a profile, which is a static file."""
 
 SWEEP_VARIABLE = "ACCELSWEEP_SWEEP"
-"""Environment variable that passes the sweep planned from `experiment` from the main process to its jobs."""
+"""Environment variable in which the main process passes the sweep planned from `experiment` to its jobs."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class Sweep:
         return self._resources(like=Resources(nodes=2, tasks=2))
 
     def _resources(self, like: Resources) -> dict[str, Callable[[Any, int], Value]]:
-        """Return a function for each resource that a block with needs `like` these requests, keyed by name."""
+        """Return a function for each resource requested by a block whose needs resemble `like`, keyed by name."""
         scheduler = self.scheduler
         if scheduler is None:
             return {}
@@ -286,7 +286,7 @@ class Sweep:
     def remove_secrets(self) -> None:
         """Remove secrets from the environment, which sbatch copies into jobs in its entirety, and report their names.
 
-        Call it after everything that may need them, such as the download of data.
+        Must be called after everything that may need the secrets, such as downloading data.
         """
         site = self.manifest.site
         if site.scheduler != "slurm":  # jobs of other schedulers are submitted by our own programs
@@ -305,7 +305,7 @@ class Sweep:
         try:
             executor = "local" if workflow.local_exec else workflow.executor_plugin.name
             check_executor(self.manifest.site, executor)
-            if active_driver(self.folder) is None:  # a driver would already have checked
+            if active_driver(self.folder) is None:  # a driver would already have checked this
                 left = [block.resources for block in self.manifest.blocks if not self.folder.done(block.name).exists()]
                 check_jobs_accepted(self.manifest.site, left, partial(print, file=sys.stderr))
         except InputError as error:
@@ -319,7 +319,7 @@ class Sweep:
 
 
 def load_sweep(config: Mapping[str, Any], *, is_main: bool) -> Sweep:
-    """Return the sweep that Snakemake's config names; the main process may plan it first.
+    """Return the sweep that Snakemake's config specifies; the main process may plan it first.
 
     `config` contains either `sweep` (a planned sweep, as NAME or sweeps/NAME) or `experiment`, with `overrides` (Hydra
     overrides, separated by spaces) and `name`; jobs receive the same config. Raises WorkflowError, which Snakemake
@@ -373,7 +373,7 @@ def _plan(home: Path, config: Mapping[str, Any]) -> SweepFolder:
             "overrides with quotes do not reach cluster jobs intact: Snakemake passes them through two shells. "
             "Write such a value to a file in conf/, or use accelsweep run"
         )
-    with lock_sweep(SweepFolder(home, plan.manifest.sweep)):  # only its driver may replace the plan of a running sweep
+    with lock_sweep(SweepFolder(home, plan.manifest.sweep)):  # only a running sweep's driver may replace its plan
         return write_plan(home, plan)
 
 

@@ -1,6 +1,6 @@
 """Hooks into the main Snakemake process: retries of failed jobs, and polling of Slurm.
 
-Retries replace Snakemake's single rule (`retries`):
+For retries, three rules replace Snakemake's single setting (`retries`):
 
 * **A finished block counts as done.** With cgroups, Slurm reports FAILED for a job in which the OOM killer killed any
   process, even if that run is recorded as `out_of_memory` and the rest of the block was measured. Snakemake would
@@ -61,7 +61,7 @@ def override_retries(
     scheduler: Scheduler | None = None,
     is_skipped: Callable[[str], bool] = lambda _: False,
 ) -> None:
-    """Replace Snakemake's handling of failed jobs. Call it once the scheduler exists and before any submission.
+    """Replace Snakemake's handling of failed jobs. Must be called once the scheduler exists, before any submission.
 
     Snakemake processes inside the jobs keep incomplete outputs; this process deletes those of failed jobs, as Snakemake
     does by default. `is_skipped` returns whether the driver has skipped the block with this name.
@@ -189,7 +189,7 @@ ENDING_POLL_SECONDS = 5.0
 
 
 def cache_slurm_configuration() -> None:
-    """Make the Slurm plugin run `scontrol show config` only once more. Call it before the executor is created.
+    """Make the Slurm plugin run `scontrol show config` only once more. Must be called before the executor is created.
 
     The plugin runs it at import, which cannot be avoided, and again for each value that it needs.
     """
@@ -220,7 +220,7 @@ def cache_slurm_configuration() -> None:
 def override_slurm_polling(workflow: Any, sweep: str, jobs_changed: str, *, driven: bool) -> None:
     """Name jobs after their sweep, and poll squeue only when something may have changed. No-op for other executors.
 
-    Call it before any submission. If `driven` is set, a driver watches the same jobs, and touches the file
+    Must be called before any submission. If `driven` is set, a driver watches the same jobs, and touches the file
     `jobs_changed` whenever one of them changes.
     """
     if workflow.local_exec or workflow.executor_plugin.name != "slurm":

@@ -90,7 +90,7 @@ class SnakemakeRunner:
     """Runs a driver's Snakemake processes one after another; there may be several, because a plan can grow.
 
     `queue` is None without a scheduler; each Snakemake process uses a fresh queue derived from it. If the first
-    settings all fail in the same way, the rest is skipped and `abort_reason` is set, unless `keep_going` is set.
+    settings all fail in the same way, the rest are skipped and `abort_reason` is set, unless `keep_going` is set.
     `on_progress` is called twice a second. No run starts after `deadline` (monotonic clock). `temporary` is the folder
     for Snakemake's temporary files.
     """
@@ -116,7 +116,7 @@ class SnakemakeRunner:
         """Run Snakemake until every run of the written plan has been attempted; return its exit code.
 
         A run that kills its executor also ends its block. Snakemake is then restarted for the rest of the block, as
-        long as each pass uses up an attempt of some run; a run is attempted at most twice.
+        long as each pass uses up an attempt at some run; a run is attempted at most twice.
         """
         options, crashed = snakemake_options(plan, self.profile, self.jobs), self._crashed_attempts()
         while True:
@@ -193,7 +193,7 @@ class SnakemakeRunner:
     ) -> None:
         progress.update()
         self.on_progress(progress)
-        for line in publisher_warnings(publisher):  # while the sweep runs there is time to fix them
+        for line in publisher_warnings(publisher):  # while there is still time to fix the problems
             if line not in self._warned:
                 self._warned.add(line)
                 warn(line)
@@ -207,7 +207,7 @@ class SnakemakeRunner:
             say("the time budget is spent: no further runs will be started")
         if self._first_failures.common_error and not self.keep_going and not self.abort_reason:
             self.abort_reason = StopReason.alike.format(error=self._first_failures.common_error)
-            snakemake.kill()  # on a signal it would write a report first, without our reason
+            snakemake.kill()  # on a signal, it would first write a report without our reason
             if queue:
                 queue.cancel()
 
@@ -257,7 +257,7 @@ _STEPS = {
 def why_snakemake_ended(log: Path, code: int) -> str:
     """Return the root cause of Snakemake's failure in one line, from its log and its exit code (negative for a signal).
 
-    If its log only reports that a command failed, the log of that command, in the same folder, is searched.
+    If Snakemake's log only reports that a command failed, that command's log in the same folder is searched.
     """
     if code < 0:
         return f"it was killed by {_signal_name(-code)}"
@@ -277,7 +277,7 @@ def why_snakemake_ended(log: Path, code: int) -> str:
 
 
 def _error_messages(lines: Sequence[str]) -> Iterator[str]:
-    """Yield error messages, from the line that names the exception or the next one, with the first affected file."""
+    """Yield error messages, found on the line with the exception or on the next one, with the first affected file."""
     for number, (line, following) in enumerate(itertools.pairwise([*lines, ""])):
         if message := _JOB_MESSAGE.fullmatch(line):
             yield message[1]

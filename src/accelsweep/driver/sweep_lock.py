@@ -27,11 +27,11 @@ from accelsweep.records.not_run_reasons import remove_halts
 from accelsweep.records.plan import LockOwner
 
 GRACE_SECONDS = 90.0
-"""How long another driver may take to end after Ctrl-C, when it only waits for its own children."""
+"""How long another driver may take to end after Ctrl-C, at which point it only waits for its own children."""
 
 
 class BackgroundState(Frozen):
-    """The driver that was last started in the background."""
+    """The driver that was most recently started in the background."""
 
     place: str = Field(description="where it was started, such as `slurm`, `systemd` or `tmux`")
     name: str = Field(description="the name of its job, unit or session there")

@@ -44,7 +44,7 @@ def mark_up_to_date(folder: SweepFolder) -> None:
 
 
 def remove_altered_report(folder: SweepFolder) -> None:
-    """Remove the report's page if a file of the report is missing or altered, so that Snakemake rebuilds the report.
+    """Remove the report's page if any report file is missing or altered, so that Snakemake rebuilds the report.
 
     Snakemake itself only compares modification times of the page and the figures.
     """
@@ -62,7 +62,7 @@ def remove_altered_report(folder: SweepFolder) -> None:
 
 
 def is_up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
-    """Return whether nothing has changed since the sweep was completed, and the MLflow store has all results.
+    """Return whether nothing has changed since the sweep was completed, and the MLflow store contains all results.
 
     Each record must be valid and reusable under the current conditions.
     """

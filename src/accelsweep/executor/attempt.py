@@ -196,7 +196,7 @@ class AttemptRunner:
         return conclusion
 
     def _provenance(self, spec: RunSpec, launcher: str) -> Provenance:
-        """Return the conditions at this moment, just before the ranks import the user's code."""
+        """Return the current conditions, just before the ranks import the user's code."""
         version = self.current.versions.get(spec.config)
         git = git_state(self.folder.home if version is None else version.folder)
         return Provenance(launcher, now(), self.current.read_fingerprint(spec.config), git)

@@ -160,7 +160,7 @@ def _quoted(tail: str) -> str:
 
 
 def memory_failure(job_logs: Sequence[str | None]) -> MemoryLine | None:
-    """Return the scheduler's out-of-memory line in the logs of the jobs that a run brought down; None if there is none.
+    """Return the scheduler's out-of-memory line from the logs of jobs that a run brought down; None if there is none.
 
     One line about a whole job is enough. A line about individual processes may concern a different run, so there must
     be several jobs, each with such a line in its log.

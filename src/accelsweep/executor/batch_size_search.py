@@ -32,7 +32,7 @@ _TRIAL_STEPS = {"warmup_steps": 2, "min_steps": 1, "max_steps": 1, "min_seconds"
 """Three steps in total, because the optimiser's state only exists after the first update."""
 
 _FITS = (Outcome.measured, Outcome.diverged)
-"""The outcomes of a trial that fits. A diverged trial counts, because a NaN loss uses as much memory as any other."""
+"""The outcomes of a trial that fits. A diverged trial fits too, because a NaN loss uses as much memory as any other."""
 
 _MEMORY_DOUBTS = ("foreign_process", "swap")
 

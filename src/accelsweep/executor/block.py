@@ -131,7 +131,7 @@ class _BlockExecutor:
         self._wanted = [run for run in runner.block.runs if run.name in planned.runs]
 
     def measure_all(self) -> str | None:
-        """Measure the runs without a reusable record; return why this stopped early, or None if all runs have one."""
+        """Measure the runs without a reusable record; return why measuring ended early, or None if it did not."""
         pending = sorted((run for run in self._wanted if not self._is_reusable(run)), key=self._risk)
         self._say(f"block {self._block}: {len(self._wanted)} runs wanted, {len(pending)} to measure")
         if pending:
@@ -146,7 +146,7 @@ class _BlockExecutor:
         return None
 
     def _risk(self, run: Run) -> tuple[int, bool]:
-        """Return the sort key of a pending run: new runs, then failed ones, then those that killed an executor.
+        """Return a pending run's sort key: new runs come first, then failed ones, then those that killed an executor.
 
         A run that kills its executor must not keep the others from being measured.
         """

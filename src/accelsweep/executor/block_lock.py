@@ -55,7 +55,7 @@ def end_holder(
     *,
     kill_after_seconds: float = _KILL_AFTER_SECONDS,
 ) -> None:
-    """End a lock's holder on this host: send `first`, then SIGKILL after `kill_after_seconds`; wait for its end."""
+    """End a lock's holder on this host: send `first`, then SIGKILL after `kill_after_seconds`; wait for it to end."""
     for number, timeout in ((first, kill_after_seconds), (signal.SIGKILL, _KILL_AFTER_SECONDS)):
         if not owner_is_alive(hold):
             return
@@ -68,7 +68,7 @@ def end_holder(
 
 
 def end_executors(folder: SweepFolder, say: Callable[[str], None]) -> None:
-    """End all executors of the sweep's blocks on this host; report those on other hosts, which will be waited for."""
+    """End all executors of the sweep's blocks on this host; report those on other hosts, which must be waited for."""
     for path in folder.locks():
         hold = live_lock(path)
         if hold is None:

@@ -60,7 +60,7 @@ class CodeVersions:
         self._cache: dict[str, CodeVersion] = {}
 
     def get(self, config: SettingConfig) -> CodeVersion | None:
-        """Return the version that a config names; None if there is no such version or its tree does not exist."""
+        """Return the version that a config specifies; None if there is no such version or its tree does not exist."""
         name = config.version_id
         if name is None:
             return None
@@ -69,7 +69,7 @@ class CodeVersions:
         return self._cache.get(name)
 
     def require(self, config: SettingConfig) -> CodeVersion | None:
-        """Return the version that a config names, if any. Raises AccelsweepError if that version has no tree."""
+        """Return the version that a config specifies, if any. Raises AccelsweepError if that version has no tree."""
         version, name = self.get(config), config.version_id
         if version is None and name is not None:
             raise AccelsweepError(

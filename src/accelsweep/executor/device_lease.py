@@ -1,9 +1,9 @@
-"""Leases of this machine and its devices: `flock` on a node-local path, held as long as any process of a run lives.
+"""Leases of this machine and its devices: `flock` on a node-local path, held as long as any of a run's processes lives.
 
-A run's processes inherit the locked descriptors, so an orphan still holds its devices after its executor was killed.
-The whole machine has a single lock, because timed runs disturb each other regardless of their devices. Settings with
-`measure.concurrency` above 1 share the lock; the analysis flags runs that overlapped. Nothing is locked on the sweep's
-own file system, which may be a network file system.
+A run's processes inherit the locked descriptors, so an orphan keeps its devices locked even after its executor has been
+killed. The whole machine has a single lock, because timed runs disturb each other regardless of their devices. Settings
+with `measure.concurrency` above 1 share the lock; the analysis flags runs that overlapped. Nothing is locked on the
+sweep's own file system, which may be a network file system.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Lease:
 
 
 NO_LEASE = Lease("cpu", (), ())
-"""For an executor that starts no ranks on its own node."""
+"""The lease of an executor that starts no ranks on its own node."""
 
 
 @contextmanager

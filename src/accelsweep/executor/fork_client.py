@@ -1,6 +1,6 @@
 """Request an executor from the fork server, forward signals to the executor, and return its exit code.
 
-A fork inherits what a fresh interpreter would read anew, so the server only serves clients whose process
+A fork inherits what a fresh interpreter would read for itself, so the server only serves clients whose process
 environment (variables, limits, cores, interpreter) is identical to its own.
 """
 
@@ -38,7 +38,7 @@ ProcessState = dict[str, str]
 
 
 def process_state() -> ProcessState:
-    """Return the state that a fork inherits and that libraries may have read at import, keyed by readable name."""
+    """Return the state that a fork inherits and that libraries may have read at import, by human-readable name."""
     variables = {
         f"variable {name}": value for name, value in os.environ.items() if not _IGNORED_VARIABLES.fullmatch(name)
     }

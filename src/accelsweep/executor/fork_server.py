@@ -38,7 +38,7 @@ def main() -> int:
         sys.stderr.write(f"forking is not safe here ({error}); every block imports torch itself\n")
         return EXIT_INCOMPLETE
     set_by_imports = {name: value for name, value in os.environ.items() if before.get(name) != value}
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the clients wait for the executors, the server does not
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the clients wait for the executors; the server does not
     while True:
         connection, _ = listener.accept()
         with connection:
@@ -97,7 +97,7 @@ def _be_executor(connection: socket.socket, streams: list[int], request: dict[st
 
 
 def _hang_up_with(connection: socket.socket) -> None:
-    """Arrange for SIGHUP when the client dies. The client sends nothing more, so any input means that it is gone."""
+    """Request a SIGHUP when the client dies. The client sends nothing more, so any input means that it is gone."""
     fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(connection, fcntl.F_SETSIG, signal.SIGHUP)
     fcntl.fcntl(connection, fcntl.F_SETFL, fcntl.fcntl(connection, fcntl.F_GETFL) | os.O_ASYNC)

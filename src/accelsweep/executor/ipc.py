@@ -1,7 +1,7 @@
 """Communication between our processes: signals without polling, and messages over abstract Unix sockets.
 
-The executor sleeps until a signal, output from a run, or a deadline. Each wake-up costs CPU time on the cores of a
-timed run, so there are no helper threads and no polling loops.
+The executor sleeps until a signal or output from a run arrives, or a deadline passes. Each wake-up costs CPU time on
+the cores of a timed run, so there are no helper threads and no polling loops.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 All ranks of a run form one process group, die with the executor, write to the run's log, and receive the environment
 variables that torchrun would set. Forking is safe because the parent never imports user code, runs no torch operation,
 never touches CUDA, and has no threads left after a trial fork (the first fork ends NumPy's and SciPy's OpenBLAS
-threads). Otherwise ranks are spawned.
+threads). If any of this does not hold, ranks are spawned.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def prepare_to_fork(preload: Callable[[], None] = preload) -> None:
         raise UnsafeFork(f"forking a process with torch loaded is not safe on {sys.platform}")
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a CUDA call here would break CUDA in every child
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # for pyarrow's allocator
-    gc.disable()  # collection takes a sixth of the import time and frees nothing
+    gc.disable()  # garbage collection takes a sixth of the import time and frees nothing
     try:
         preload()
     finally:
@@ -115,7 +115,7 @@ class Ranks(Protocol):
 
 @dataclass
 class LocalRanks:
-    """Ranks that are child processes of this one, numbered from `first` on; the first one leads the process group."""
+    """Ranks that are child processes of this one, numbered from `first` up; the first one leads the process group."""
 
     processes: list[int]
     first: int = 0
@@ -146,7 +146,7 @@ class LocalRanks:
             os.killpg(self.processes[0], number)
 
     def dump_stacks(self, log: RunLog, wait: Callable[[float], None]) -> bool:
-        """Dump one rank after another."""
+        """Dump the stacks of one rank after another."""
         return dump_stacks(self.running(), log, wait)
 
 
@@ -180,7 +180,7 @@ class Launcher:
     def method_for(self, config: SettingConfig, say: Callable[[str], None]) -> LaunchMethod:
         """Return how to start a setting's ranks; `say` receives the reason if forking was requested but is not safe."""
         if config.launcher == "spawn" or config.env:
-            return "spawn"  # variables such as OMP_NUM_THREADS are read at import: a fork is too late
+            return "spawn"  # variables such as OMP_NUM_THREADS are read at import, before any fork
         if self.safe is None:
             try:
                 prepare_to_fork(self.preload)

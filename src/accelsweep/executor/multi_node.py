@@ -152,7 +152,7 @@ class RemoteRanks:
             time.sleep(_POLL_SECONDS)
 
     def _files_missing(self) -> bool:
-        present = set(Path(self.spec.attempt_folder).iterdir())  # listing a folder refreshes NFS's cache
+        present = set(Path(self.spec.attempt_folder).iterdir())  # listing a folder refreshes the NFS cache
         reports = (NodeReport.path(self.spec, node) for node in range(self.spec.config.num_nodes))
         successful = (
             rank for report in self._reports().values() for rank, code in report.exit_codes.items() if not code

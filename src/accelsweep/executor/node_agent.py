@@ -63,13 +63,13 @@ def run_node(spec: RunSpec) -> None:
 
 @contextlib.contextmanager
 def _scratch_folder(node: int) -> Iterator[None]:
-    """Create the folder that TMPDIR names; at the end, remove the scratch folder that the job has on this node.
+    """Create the TMPDIR folder; at the end, remove the job's scratch folder on this node.
 
     The job's script creates and removes `site.slurm.scratch` on the first node only.
     """
     try:
         Path(os.environ.get("TMPDIR", "")).mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # programs then use another folder; this one may exist only on the login node
+    except OSError as error:  # programs then fall back to another folder; this one may exist only on the login node
         _say(f"the TMPDIR folder cannot be created on this node: {error}")
     yield
     if node and (scratch := os.environ.get(SCRATCH_VARIABLE)):
@@ -90,7 +90,7 @@ def _run(spec: RunSpec, report: NodeReport, ranks: range, lease: Lease, signals:
         local.poll()
         if local.all_ended:
             kill_leftovers(frozenset())
-        # listed, because a listing refreshes NFS's cache
+        # checked by listing the folder, because that refreshes the NFS cache
         if not report.stacks and stacks_request(spec) in Path(spec.attempt_folder).iterdir():
             print_stacks(local.running())
             report, written = report.model_copy(update={"stacks": True}), -1

@@ -32,7 +32,7 @@ GENERATED_DATA = frozenset(
 
 
 def prepare(folder: SweepFolder) -> list[str]:
-    """Call `prepare_data` of every data module that is not yet prepared; return the digests of all prepared modules."""
+    """Call `prepare_data` on every data module that is not yet prepared; return the digests of all prepared modules."""
     pending, already = _data_configs(folder, Manifest.read(folder.manifest)), _read_prepared(folder)
     ready = [digest for digest, config in pending.items() if digest in already or _needs_no_preparation(config)]
     for digest in ready:
@@ -56,7 +56,7 @@ def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, SettingC
 
 
 def _module_key(config: SettingConfig) -> Any:
-    """Return the part of a user's module that may affect preparation: its class, or all if it also provides data."""
+    """Return what in a user's module may affect preparation: its class, or all its config if it also provides data."""
     if config.model_target.startswith("accelsweep."):
         return None
     return config.model if config.data_from_module else config.model_target

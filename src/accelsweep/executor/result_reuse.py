@@ -35,8 +35,8 @@ from accelsweep.run_config import SettingConfig
 class CurrentConditions:
     """The current conditions of a measurement. Fingerprints are cached until `read_fingerprint` refreshes them.
 
-    The user's packages are looked up in the working folder first, or, if a config names a version, in that version's
-    tree.
+    The user's packages are looked up in the working folder first, or, if a config specifies a version, in that
+    version's tree.
     """
 
     def __init__(self, folder: SweepFolder, site: Site | None = None, *, since: str | None = None) -> None:
@@ -63,7 +63,7 @@ class CurrentConditions:
         try:
             sources = source_digests(measured_targets(config), self._import_path(config))
         except InputError:
-            sources = {}  # a package was removed after planning: the run itself reports that better
+            sources = {}  # a package was removed after planning: the run's own error is clearer
         software = version.tree.software if version is not None else {}
         current = self._cache[_cache_key(config)] = fingerprint(sources, config.accelerator, software)
         return replace(current, links=self._links(config))
@@ -102,7 +102,7 @@ class CurrentConditions:
             return frozenset(entry.name for entry in entries if entry.is_symlink())
 
     def _links(self, config: SettingConfig) -> dict[str, str]:
-        """Return the real path of each path in a config that contains a symbolic link, keyed by dotted key."""
+        """Return the real path of each config value whose path contains a symbolic link, keyed by dotted key."""
         links = {}
         for key, text in _path_values(config.raw):
             if "/" in text or text in self._links_in_home:
@@ -187,9 +187,9 @@ class Audit:
 def audit(folder: SweepFolder, *, check_conditions: bool = False) -> Audit:
     """Check every wanted run of the sweep, reopen blocks whose done file is outdated, and set damaged files aside.
 
-    If `check_conditions` is set, a block is also reopened if its records were measured in other conditions, as far
-    as this machine can tell. Damaged files are reported but left in place if a live executor is working on their block.
-    Raises DamagedFile for a damaged manifest.
+    If `check_conditions` is set, a block is also reopened if its records were measured under different conditions, as
+    far as this machine can tell. Damaged files are reported but left in place if a live executor is working on their
+    block. Raises DamagedFile for a damaged manifest.
     """
     try:
         manifest = Manifest.read(folder.manifest)

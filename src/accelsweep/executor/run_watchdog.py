@@ -126,7 +126,8 @@ class Monitor:
         wall_seconds = time.monotonic() - self._started
         kill_leftovers(unrelated)
         if self._signalled_at is None:
-            # they ended on their own or with this process: Slurm signals ranks before a container passes the signal on
+            # They ended on their own, or were signalled along with this process: Slurm signals the ranks before a
+            # container passes the signal on.
             self._reported = self._with_result()
             self._cause = None if self.signals.stop is None else "interrupted"
         return Ending(

@@ -76,7 +76,7 @@ class SrunRequest(Frozen):
 
 
 def start_srun(request: SrunRequest, python: Sequence[str], log: int) -> subprocess.Popen[bytes]:
-    """Start srun with `python`, the command for Python on a node, and output to `log`. srun dies with this process."""
+    """Start srun with `python`, which starts Python on a node; output goes to `log`. srun dies with this process."""
     job = this_job()
     command = None if job is None else job.across_nodes(request.nodes, request.cpus, python)
     if command is None:
@@ -199,11 +199,11 @@ class _Proxy:
             log = receive_descriptors(connection)
             request = receive(connection)
             if request is not None and log and (code := self._run_srun(request, log[0], connection)) is not None:
-                send(connection, {"code": code, "stop": self.signals.stop})  # the container may pass it on later
+                send(connection, {"code": code, "stop": self.signals.stop})  # a container may pass the signal on later
         except OSError as error:
             sys.stderr.write(f"the executor in the container is gone: {error}\n")
         finally:
-            for descriptor in log:  # after the reply: the end of its log wakes the executor
+            for descriptor in log:  # only after the reply, because the end of its log wakes the executor
                 os.close(descriptor)
 
     def _run_srun(self, request: dict[str, object], log: int, connection: socket.socket) -> int | None:

@@ -24,7 +24,7 @@ from accelsweep.files import tail_lines
 from accelsweep.worker.error_classification import Frame, parse_stack, user_location_in
 from accelsweep.worker.rank_setup import STACKS_SIGNAL
 
-_FIRST_OUTPUT_SECONDS = 5.0  # for a busy machine; a process that cannot print takes the full time
+_FIRST_OUTPUT_SECONDS = 5.0  # enough for a busy machine; a process that cannot print uses up the full time
 
 _QUIET_SECONDS = 0.2
 
@@ -157,7 +157,10 @@ def describe_hang(log: Path, steps: int) -> str:
 
 
 def _main_thread(lines: Sequence[str]) -> list[Frame]:
-    """Return the main thread's calls, outermost first, from `run_rank` or a worker's loop; else the last thread's."""
+    """Return the main thread's calls, outermost first, starting at `run_rank` or a worker's loop.
+
+    If no thread contains either, return the calls of the last thread that has any.
+    """
     threads: list[list[str]] = [[]]
     for line in lines:
         if _THREAD.match(line):
