@@ -50,7 +50,7 @@ class Marks(Protocol):
 
 
 class TimedDevice(Protocol):
-    """A device in the role that the measurement window needs. An `asynchronous` device may lag behind the host."""
+    """A device as used by the measurement window. An `asynchronous` device may lag behind the host."""
 
     asynchronous: bool
 
@@ -74,7 +74,7 @@ class ClockMarks:
         self._times.append(self._clock())
 
     def reached(self) -> int:
-        """Return the number of all marks, because the host never lags behind itself."""
+        """Return the total number of marks, because the host never lags behind itself."""
         return len(self._times)
 
     def seconds(self) -> list[float]:

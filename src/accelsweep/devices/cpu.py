@@ -51,7 +51,7 @@ class CpuDevice:
 class CpuKind(DeviceKind):
     """The processor: a single model, counted in cores, all of which every run may use.
 
-    It is part of every fingerprint as the host, and its state is read along with the host's.
+    As part of the host, it is included in every fingerprint, and its state is read along with the host's.
     """
 
     accelerator = "cpu"
@@ -112,7 +112,7 @@ class CpuKind(DeviceKind):
     def cap_memory(
         self, device: torch.device, headroom: float, configured: int | None, host_memory: FreeMemory
     ) -> MemoryCap:
-        """Cap this process's data; `host_memory` already takes `configured` into account.
+        """Cap the size of this process's data; `host_memory` already takes `configured` into account.
 
         The peak is the growth of the resident set. Raises Unsupported if a process's memory cannot be capped.
         """
@@ -140,7 +140,7 @@ def cpu_model() -> str:
 
 
 def model_in_cpuinfo(cpuinfo: Path) -> str:
-    """Return the processor's name in Linux's `cpuinfo`; on ARM it may be missing, or name the board instead."""
+    """Return the processor's name in Linux's `cpuinfo`; on ARM it may be missing, or be the board's name instead."""
     try:
         lines = cpuinfo.read_text(errors="replace").splitlines()
     except OSError:

@@ -33,7 +33,7 @@ THROTTLES = {
     "HwThermalSlowdown": 0x40,
     "HwPowerBrakeSlowdown": 0x80,
 }
-"""NVML's clock event bits for a device that runs slower than it could: nvmlClocksEventReasons in nvml.h."""
+"""NVML's clock event bits that indicate a device running slower than it could: nvmlClocksEventReasons in nvml.h."""
 
 VIOLATIONS = {"power cap": 0, "heat": 1, "board limit": 3, "reliability": 5}
 """NVML's counters of throttled time, keyed by reason: nvmlPerfPolicyType_t in nvml.h.
@@ -61,7 +61,7 @@ def nvml() -> Iterator[Any]:
 
 
 def _ask(question: Callable[..., Any], *arguments: Any) -> Any:
-    """Return NVML's answer; if NVML fails, raise NvmlUnavailable with its error message."""
+    """Return the result of an NVML call; if it fails, raise NvmlUnavailable with NVML's error message."""
     import pynvml
 
     try:
@@ -174,7 +174,7 @@ class CudaKind(DeviceKind):
         return visible_gpus(os.environ.get(CUDA_VARIABLE), boards())
 
     def inventory(self) -> tuple[Device, ...]:
-        """Return the visible devices by model and memory; empty if torch is a CPU-only build."""
+        """Return the visible devices grouped by model and memory; empty if torch is a CPU-only build."""
         return () if cpu_only_torch() else super().inventory()
 
     def visibility_variables(self, names: Sequence[str]) -> dict[str, str]:
@@ -236,7 +236,7 @@ def visible_gpus(variable: str | None, machine: Sequence[Board]) -> tuple[Gpu, .
 
 
 def _named(name: str, machine: Sequence[Board]) -> Gpu | None:
-    """Return the only device matching `name`, named `name` if it is a whole board; None if no single device matches."""
+    """Return the device matching `name`, renamed to `name` if it is a whole board; None unless exactly one matches."""
     if name.isdigit():
         matches = [board.first for board in machine[int(name) : int(name) + 1]]
     elif name.startswith("MIG-"):
@@ -275,7 +275,7 @@ def _slices(library: Any, board: Any) -> tuple[Gpu, ...] | None:
         mode, _ = _ask(library.nvmlDeviceGetMigMode, board)
         count = _ask(library.nvmlDeviceGetMaxMigDeviceCount, board) if mode else 0
     except NvmlUnavailable:
-        return None  # a board that cannot be sliced
+        return None  # a board that does not support MIG
     if not mode:
         return None
     handles = (_or_none(library.nvmlDeviceGetMigDeviceHandleByIndex, board, index) for index in range(count))

@@ -25,7 +25,7 @@ from types import MappingProxyType
 from accelsweep.errors import InputError, nearest
 
 DATASHEET_FORMATS = ("float64", "float32", "tf32", "bfloat16", "float16", "float8", "int8")
-"""Number formats with a column for peaks."""
+"""The number formats for which the table has a column of peaks."""
 
 TABLE = Path(__file__).parent / "boards.csv"
 

@@ -1,4 +1,4 @@
-"""A device kind: its names, this machine's devices of that kind, and how torch drives them.
+"""A device kind: its names, this machine's devices of that kind, and how torch uses them.
 
 Each kind is a subclass of `DeviceKind` in its own file. The defaults suit a kind that is declared by a site rather than
 detected, and whose torch module has the interface of `torch.cuda`: streams, events and a caching allocator.
@@ -72,7 +72,7 @@ class TelemetryUnavailable(Exception):
 
 
 class Telemetry(Protocol):
-    """Reads a device's state and energy from its driver, without torch. `identity` is that of `Gpu`."""
+    """Reads a device's state and energy from its driver, without torch. `identity` is `Gpu.identity`."""
 
     def state(self, identity: str) -> dict[str, Any]:
         """Return the values of `STATE_KEYS`, each None if unknown. Raises TelemetryUnavailable."""
@@ -131,7 +131,7 @@ class DeviceMemory(NamedTuple):
 
 @dataclass(frozen=True)
 class MemoryCap:
-    """A cap on this process's memory in bytes, the limit it derives from, and the peak since it was set.
+    """A cap on this process's memory in bytes, the limit it is derived from, and the peak since it was set.
 
     `peak` returns bytes, or None if no peak is recorded.
     """
@@ -256,7 +256,8 @@ class DeviceKind:
             return f"{precision} needs cuda: NVIDIA's Transformer Engine has no {self.accelerator} backend"
         return None
 
-    # How torch drives the kind. All except `is_initialised` may create a context on a device, so only ranks call them.
+    # How torch uses devices of this kind. All members except `is_initialised` may create a context on a device, so they
+    # are only used by ranks.
 
     @property
     def module(self) -> Any:
@@ -282,7 +283,7 @@ class DeviceKind:
         return bool(self.module.is_initialized())
 
     def select_device(self, local_rank: int) -> torch.device:
-        """Make the device of the rank with this number on the node current, and return it."""
+        """Make the device for rank `local_rank` of this node the current device, and return it."""
         import torch
 
         self.module.set_device(local_rank)
@@ -305,7 +306,7 @@ class DeviceKind:
         return int(self.module.memory_allocated(device))
 
     def memory(self, device: torch.device) -> DeviceMemory:
-        """Return the device's memory; peaks count from the start of the process."""
+        """Return the device's memory usage; peaks are measured from the start of the process."""
         free, total = self.module.mem_get_info(device)
         peaks = self.module.max_memory_allocated(device), self.module.max_memory_reserved(device)
         return DeviceMemory(*peaks, total - free, {})

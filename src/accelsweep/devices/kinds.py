@@ -1,4 +1,4 @@
-"""The device kinds that a config can name, and queries across several kinds.
+"""The device kinds that a config can select, and queries across several kinds.
 
 Every module in this package that defines `KIND` adds a kind, and features may add others. `KIND` is None if the
 installed torch was built for another vendor's devices of the same name: NVIDIA and AMD GPUs are both called `cuda`.
@@ -56,12 +56,12 @@ def kind_of(accelerator: str) -> DeviceKind:
 
 
 def kind_or_unknown(accelerator: object) -> DeviceKind:
-    """Return the kind, or a kind with neutral nouns for any other value, such as in a table of several kinds."""
+    """Return the kind; for any other value, such as in a table of several kinds, return a kind with neutral nouns."""
     return KINDS.get(str(accelerator), _UNKNOWN_KIND)
 
 
 def accelerator_with_alias(alias: str) -> str | None:
-    """Return the accelerator that other tools call `alias`, or None. For example, Lightning calls `cuda` `gpu`."""
+    """Return the accelerator that other tools call `alias`, or None. For example, Lightning uses `gpu` for `cuda`."""
     return next((kind.accelerator for kind in KINDS.values() if alias in kind.aliases), None)
 
 

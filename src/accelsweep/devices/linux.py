@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 # Control groups of this process, versions 1 and 2.
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
-"""The mount point of the hierarchies."""
+"""The mount point of the control group hierarchies."""
 
 CGROUP_MEMBERSHIP = Path("/proc/self/cgroup")
 """The file that lists the groups of this process."""
@@ -199,7 +199,7 @@ _MINIMUM_LIMITS = (
     (resource.RLIMIT_NOFILE, 256, 1, "the open files of a process to {}", "n"),
     (resource.RLIMIT_FSIZE, 64 * 2**20, 1024, "the size of a file to {} KiB", "f"),
 )
-"""The limit, its minimum, the unit used by the shell's `ulimit`, a description, and the option of `ulimit`.
+"""The limit, its minimum, the unit used by the shell's `ulimit`, a description, and the `ulimit` option.
 
 Torch reserves several GiB of address space. V8, which renders the report's figures, reserves 64 GiB for each of its two
 heaps.
@@ -228,7 +228,7 @@ def insufficient_limits() -> Iterator[str]:
 def allowed_cores() -> set[int]:
     """Return the logical cores in this process's CPU affinity; all cores if the system does not support affinity.
 
-    Other processes may share them: `usable_cores` returns how much of their time is available to us.
+    Other processes may share them; `usable_cores` also takes into account how much of their time is available to us.
     """
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)

@@ -1,4 +1,4 @@
-"""Determines how much more memory a rank may use on this host and which limit applies; enforces and observes it.
+"""Determines how much more memory a rank may use on this host and which limit applies; enforces limits and reads usage.
 
 The memory of the machine and of its control groups is shared by all ranks on the host. Address space and data segment
 (RLIMIT_AS, RLIMIT_DATA; `man setrlimit`) are limited per process.
@@ -51,7 +51,10 @@ class FreeMemory(NamedTuple):
 
 
 def free_memory() -> FreeMemory:
-    """Return how much all processes on this host may still use together, as limited by machine and control group."""
+    """Return how much memory all processes on this host may still use together.
+
+    The limit is that of the machine or of the control group.
+    """
     machine, group = memory_available(), cgroup_free_memory()
     if group is not None and group < machine:
         return FreeMemory(group, "control group")
@@ -59,7 +62,10 @@ def free_memory() -> FreeMemory:
 
 
 def free_memory_per_rank(ranks: int, configured: int | None = None) -> FreeMemory:
-    """Return how much each of `ranks` processes on this host may use; `configured` is `measure.rank_memory_bytes`."""
+    """Return how much memory each of `ranks` processes on this host may use.
+
+    `configured` is `measure.rank_memory_bytes`.
+    """
     shared = free_memory()
     limits = [FreeMemory(shared.bytes // ranks, shared.limit), *_process_limits()]
     return min(limits, key=lambda free: free.bytes).capped(configured)

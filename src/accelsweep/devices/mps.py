@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class MpsDevice(StreamDevice):
-    """Apple's GPU: `torch.mps.synchronize` takes no device."""
+    """Apple's GPU: `torch.mps.synchronize` accepts no device argument."""
 
     def synchronise(self) -> None:
         """Wait for all work on the GPU."""

@@ -1,8 +1,9 @@
 """AMD GPUs, which ROCm builds of torch, and therefore all configs, call `cuda`.
 
-HIP_VISIBLE_DEVICES hides them: https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html. It contains indices
-and takes precedence over CUDA_VISIBLE_DEVICES, which HIP reads as well. ROCR_VISIBLE_DEVICES is applied before both:
-indices then refer to the remaining devices, and no device is leased by name.
+HIP_VISIBLE_DEVICES restricts which of them are visible:
+https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html. This variable contains indices and takes precedence
+over CUDA_VISIBLE_DEVICES, which HIP reads as well. ROCR_VISIBLE_DEVICES is applied before both: indices then refer to
+the remaining devices, and no device is leased by name.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def amdsmi() -> Iterator[Any]:
 
 
 def _ask(question: Callable[..., Any], *arguments: Any) -> Any:
-    """Return AMD SMI's answer; if it fails, raise AmdSmiUnavailable with its error message."""
+    """Return the result of an AMD SMI call; if it fails, raise AmdSmiUnavailable with its error message."""
     try:
         answer = question(*arguments)
     except Exception as error:  # noqa: BLE001 - its errors have no base class before ROCm 6

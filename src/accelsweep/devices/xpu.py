@@ -1,6 +1,7 @@
 """Intel's discrete GPUs as listed by Linux with the `i915` or `xe` driver. Untested on hardware (docs/devices.md).
 
-ZE_AFFINITY_MASK hides them. If ZE_ENABLE_PCI_ID_DEVICE_ORDER is set, they are numbered by PCI address:
+ZE_AFFINITY_MASK restricts which of them are visible. If ZE_ENABLE_PCI_ID_DEVICE_ORDER is set, they are numbered by PCI
+address:
 https://oneapi-src.github.io/level-zero-spec/level-zero/latest/core/PROG.html#environment-variables
 """
 

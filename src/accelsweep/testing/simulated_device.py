@@ -19,7 +19,7 @@ from accelsweep.devices.device_kind import TelemetryUnavailable, foreign_process
 from accelsweep.devices.host import pid_exists
 
 SIMULATED_VARIABLE = "ACCELSWEEP_SIMULATED"
-"""The environment variable that names the folder. If it is not set, there is no simulated device."""
+"""The environment variable that contains the path of the folder. If it is not set, there is no simulated device."""
 
 UUID = "SIM-00000000"
 

@@ -116,7 +116,7 @@ def _made(outputs: list[Any], inputs: list[Buffer], given: list[Tensor]) -> tupl
 
 
 def _run_synchronously(op: Any, flat: list[Any], spec: Any) -> Any:
-    """Wait for the device and compute eagerly, as on any device if the shape depends on the data."""
+    """Wait for the device and compute eagerly, as every device must if the shape depends on the data."""
     current().wait(str(op))
     with torch.no_grad():
         found = _call(op, pytree.tree_unflatten([_there(_source(one)) for one in flat], spec))

@@ -1,1 +1,1 @@
-"""One rank of a run: trains, measures and writes the result. Only requires torch and the standard library."""
+"""One rank of a run: trains, measures and writes the result. Requires only torch and the standard library."""

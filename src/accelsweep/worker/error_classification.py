@@ -66,7 +66,10 @@ _KNOWN = (
 """Message from torch or Lightning -> cause and remedy. The traceback still contains the original message."""
 
 _ERROR_TYPE = re.compile(r"^(?!Traceback)([\w.]+)(?::|$)", re.MULTILINE)
-"""Matches a traceback's first unindented line: the exception, whose message may contain a loader worker's traceback."""
+"""Matches the first unindented line of a traceback, which is the exception itself.
+
+The message of the exception may contain the traceback of a loader worker.
+"""
 
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 
@@ -79,7 +82,7 @@ _HIDDEN_PACKAGES = tuple(f"{_PACKAGE}/{name}" for name in ("worker", "measure"))
 _LIBRARIES = ("lightning", "torch", "hydra", "omegaconf")
 
 _REFUSING = ("core/optimizer.py", "trainer/configuration_validator.py")
-"""Modules of Lightning in which every exception, regardless of its type, rejects a combination of arguments."""
+"""Lightning source files in which every exception, regardless of type, rejects a combination of arguments."""
 
 _STANDARD_LIBRARY = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)|^<|/lib-dynload/")
 
@@ -100,7 +103,7 @@ class ProcessExited(Exception):
     """The user's code called `os._exit`, which cannot be caught."""
 
     def __init__(self, code: int, frame: FrameType) -> None:
-        """`code` is the exit code, and `frame` the call of `os._exit`."""
+        """`code` is the exit code, and `frame` is the frame that called `os._exit`."""
         stack = _frames(traceback.extract_stack(frame))
         first = max((number for number, call in enumerate(stack) if call.function == "run_rank"), default=0)
         where = user_location_in(stack[first:]) or f"{stack[-1].function} ({stack[-1].file}, line {stack[-1].line})"
@@ -274,7 +277,7 @@ def parse_stack(lines: Sequence[str]) -> list[Frame]:
 
 
 def user_location_in(frames: Sequence[Frame]) -> str | None:
-    """Describe the first and last functions of the user's code in a stack (outermost call first), with the line.
+    """Describe the user's outermost and innermost functions in a stack (outermost call first), with the line number.
 
     Returns None if no call is in the user's code. Code in the user's folders takes precedence over installed packages.
     """
@@ -292,7 +295,7 @@ def user_location_in(frames: Sequence[Frame]) -> str | None:
 
 
 def is_user_code(file: str) -> bool:
-    """Return whether a file is the user's code: not a training framework, the standard library or accelsweep."""
+    """Return whether a file is user code: not part of a training framework, the standard library or accelsweep."""
     if (installed := _INSTALLED.search(file)) is not None:
         return installed[1].removesuffix(".py") not in _FRAMEWORKS
     return not file.startswith(_PACKAGE) and _STANDARD_LIBRARY.search(file) is None
@@ -310,7 +313,7 @@ def _shared_memory_remedy(error: BaseException) -> str:
 
 
 def _remedy(message: str, target: str | None) -> str:
-    """Return the remedy for a class unknown to the model, or for a layer that only works on GPUs."""
+    """Return the remedy for a class number that the model does not support, or for a layer that only works on GPUs."""
     if _GPUS_ONLY.search(message):
         return " (trainer.sync_batchnorm=true works only on GPUs: remove it)"
     where = f"the column data.target={target}" if target else "the data"
@@ -323,7 +326,10 @@ def _remedy(message: str, target: str | None) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback without outermost frames of our code and libraries, or all of it if nothing would remain."""
+    """Return the traceback without the outermost frames of our code and libraries.
+
+    If no frames would remain, the whole traceback is returned.
+    """
     error = root_cause(error)
     frames = traceback.extract_tb(error.__traceback__)
     first = next((number for number, frame in enumerate(frames) if not _is_hidden(frame.filename)), 0)
@@ -341,7 +347,7 @@ class ErrorOrigin(NamedTuple):
 
     @classmethod
     def of(cls, traceback: str, home: Path) -> ErrorOrigin | None:
-        """Parse a traceback's text; None if it contains no frames. Files under `home` count as the user's."""
+        """Parse a traceback's text; None if it contains no frames. Files under `home` are considered the user's."""
         error = _ERROR_TYPE.search(traceback)
         if error is None:
             return None
@@ -354,7 +360,8 @@ class ErrorOrigin(NamedTuple):
 def root_cause(error: BaseException) -> BaseException:
     """Return the original error, unwrapped from Hydra's error and from errors raised while it was being handled.
 
-    While an exception propagates through Lightning's Trainer, teardown hooks run, and an error in one of them hides it.
+    While an exception propagates through Lightning's Trainer, teardown hooks run, and an error in one of them hides the
+    original exception.
     """
     while True:
         if error.__cause__ is not None and _raised_by_hydra(error):

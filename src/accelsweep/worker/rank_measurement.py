@@ -163,7 +163,10 @@ def cpu_doubts(cpu: list[dict[str, float]], local_size: int) -> list[Doubt | Non
 
 
 def fastest_growth(ranks: list[dict[str, tuple[int, int]]]) -> tuple[str, int, int] | None:
-    """Return the name, bytes and steps of the memory that grew most, given `MemoryWatch.growth` for every rank."""
+    """Return the name of the memory that grew most, its growth in bytes, and the steps over which it grew.
+
+    `ranks` contains the result of `MemoryWatch.growth` for every rank.
+    """
     growth = [(name, grown, steps) for rank in ranks for name, (grown, steps) in rank.items()]
     return max(growth, key=lambda entry: entry[1], default=None)
 

@@ -27,7 +27,7 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=5)
 """The minimum time that collectives wait for a rank that is alive but silent. A dead rank is detected immediately."""
 
 WATCHDOG_MARGIN = timedelta(minutes=1)
-"""Collectives time out this much later than the executor's watchdog, because only the watchdog names the hung step."""
+"""How much later than the executor's watchdog collectives time out, because only the watchdog reports the hung step."""
 
 STACKS_SIGNAL = signal.SIGUSR2
 """The signal that makes a rank print the stacks of its threads, unless a module installs its own handler."""
@@ -73,7 +73,7 @@ def seed_all(seed: int) -> None:
     import torch
 
     random.seed(seed)
-    with contextlib.suppress(ImportError):  # numpy is optional for torch
+    with contextlib.suppress(ImportError):  # torch does not require numpy
         import numpy
 
         numpy.random.seed(seed % 2**32)
@@ -90,7 +90,7 @@ def dump_stacks_on_signal() -> None:
 
 @contextlib.contextmanager
 def intercept_os_exit(report: Callable[[int, FrameType], None]) -> Iterator[None]:
-    """Call `report` with the exit code and the caller's frame before `os._exit`, which no `except` catches, exits.
+    """Make `os._exit`, which no `except` clause catches, first call `report` with the exit code and the caller's frame.
 
     Forked children, such as loader workers, are not affected.
     """
@@ -177,7 +177,7 @@ class VersionTree:
 
     @classmethod
     def from_environment(cls) -> VersionTree | None:
-        """Return the tree named in the environment, or None if the sweep does not compare versions."""
+        """Return the tree specified by the environment, or None if the sweep does not compare versions."""
         variable = os.environ.get(TREE_VARIABLE)
         if variable is None:
             return None
@@ -219,12 +219,12 @@ class VersionTree:
 
 def set_up_imports() -> VersionTree | None:
     """Make the user's modules importable from the working directory or the version's tree, and return the tree."""
-    del sys.argv[1:]  # user modules that parse sys.argv on import must not get our arguments
+    del sys.argv[1:]  # user modules that parse sys.argv on import must not see our arguments
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
     version_tree = VersionTree.from_environment()
     if version_tree is not None:
         version_tree.prepend_to_path()
     else:
-        os.environ.pop("PYTHONSAFEPATH", None)  # set for Snakemake; processes of the user's code must not inherit it
+        os.environ.pop("PYTHONSAFEPATH", None)  # set for Snakemake; processes started by user code must not inherit it
     return version_tree

@@ -22,7 +22,7 @@ from accelsweep.run_config import Run, SettingConfig
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One attempt at a run, as its ranks read it.
+    """One attempt at a run, as read by its ranks.
 
     `config` is the setting's frozen scientific config, `axes` its swept keys, and `run.seed` the seed of this repeat.
     `world_size` is the number of ranks across all nodes. `attempt_folder` is an absolute path, the same on every node.

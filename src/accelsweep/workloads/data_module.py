@@ -1,8 +1,9 @@
 """`FiniteData`: the DataModule for all finite data sets that are built in or read from files.
 
 A subclass provides the rows. Split, preprocessing and transfer to the device (`placement`, `preprocess`, `num_workers`,
-`prefetch_factor`, `folds`, `fold`) work the same way for all subclasses, and with the same seed every choice trains on
-bit-identical batches. `ModuleData` (`data=module`) serves the loaders of a LightningModule that provides its own data.
+`prefetch_factor`, `folds`, `fold`) work the same way for all subclasses, and given the same seed, every choice yields
+bit-identical training batches. `ModuleData` (`data=module`) serves the loaders of a LightningModule that provides its
+own data.
 """
 
 from __future__ import annotations
@@ -114,9 +115,9 @@ class FiniteData(pl.LightningDataModule):
         raise NotImplementedError(f"{type(self).__name__} does not define its rows")
 
     def split(self, rows: AnyRows) -> tuple[AnyRows, AnyRows]:
-        """Return the training and the validation rows, by share or by fold; the same in every run.
+        """Split the rows into training and validation rows, by share or by fold; the split is the same in every run.
 
-        With `fold="all"` both contain all rows, which `next_fold` divides.
+        With `fold="all"`, both contain all rows until `next_fold` divides them.
         """
         if self._fold == "all":
             return rows, rows
@@ -233,7 +234,10 @@ class FiniteData(pl.LightningDataModule):
         return self._sets
 
     def _finish(self, rows: Rows) -> Preprocess | None:
-        """Return what the loader applies to each batch. Without preprocessing, images in memory are already scaled."""
+        """Return the preprocessing that the loader applies to each batch, or None.
+
+        Without preprocessing, images in memory are already scaled.
+        """
         if self.preprocess is None:
             return self._scale if isinstance(rows, LazyRows) else None
         return self._augment if self.preprocess == "cpu" else None
@@ -253,7 +257,7 @@ def _per_channel(value: float | Sequence[float]) -> float | tuple[float, ...]:
 
 
 class ModuleData(pl.LightningDataModule):
-    """`data=module`: serves the LightningModule's loaders. It receives `batch_size` if its `__init__` accepts it."""
+    """`data=module`: serves the LightningModule's loaders. Its `__init__` receives `batch_size` if it accepts it."""
 
     def __init__(self) -> None:
         """The module is created after its data module: see `serve`."""

@@ -36,7 +36,7 @@ class ImageFiles(FiniteData):
     """A data set in files under `root`. The held-out images are the test images or a fold of the training images."""
 
     def __init__(self, root: str = "datasets", **options: Unpack[DataOptions]) -> None:
-        """`root` is the folder that torchvision's classes would receive."""
+        """`root` is the folder that would be passed to torchvision's classes."""
         super().__init__(**options)
         self._root = Path(root)
 
@@ -180,7 +180,10 @@ TABLES = {"wine": "wine_data.csv", "breast_cancer": "breast_cancer.csv", "iris":
 
 
 def read_table(name: str) -> tuple[Tensor, Tensor]:
-    """Return columns (samples, features) in float32 and classes (samples,) in int64. Raises InputError if unknown."""
+    """Return columns (samples, features) in float32 and classes (samples,) in int64.
+
+    Raises InputError if the table is unknown.
+    """
     if name not in TABLES:
         raise InputError(f"data.table={name} is not one of {', '.join(TABLES)}{nearest(name, TABLES)}")
     table = np.loadtxt(sklearn_file(TABLES[name]), delimiter=",", skiprows=1, dtype=np.float64)
@@ -216,10 +219,16 @@ def standardize(training: TensorRows, validation: TensorRows) -> tuple[TensorRow
 
 
 MAX_BYTES = 256 * 2**20
-"""The maximum size of a random data set's inputs if `samples` is None; each rank still gets at least two batches."""
+"""The maximum size in bytes of a random data set's inputs if `samples` is None.
+
+Each rank still gets at least two batches.
+"""
 
 MAX_SAMPLES = 8192
-"""The maximum number of samples in such a data set, as long as each rank gets at least two batches."""
+"""The maximum number of samples in a random data set if `samples` is None.
+
+Each rank still gets at least two batches.
+"""
 
 
 class RandomData(FiniteData):
@@ -233,7 +242,10 @@ class RandomData(FiniteData):
         epoch_samples: int | None,
         **options: Unpack[DataOptions],
     ) -> None:
-        """If `samples` is None, as many samples as fit are drawn. `epoch_samples` is the size of the real data set."""
+        """If `samples` is None, as many samples as the limits above allow are drawn.
+
+        `epoch_samples` is the size of the real data set.
+        """
         super().__init__(**options)
         self._shape, self._epoch_samples = shape, samples if epoch_samples is None else epoch_samples
         fitting = min(MAX_SAMPLES, MAX_BYTES // (prod(shape) * item_bytes))

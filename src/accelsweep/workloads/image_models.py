@@ -80,7 +80,7 @@ class FCN(Classifier):
         classes: int = 26752,
         **execution: Unpack[ExecutionOptions],
     ) -> None:
-        """`features` is the length of an input, and `hidden` is the number of units in each hidden layer."""
+        """`features` is the length of each input, and `hidden` is the number of units in each hidden layer."""
         layers: list[nn.Module] = [nn.Flatten()]
         for in_features, out_features in pairwise([features, *hidden, classes]):
             layers += [nn.Linear(in_features, out_features), nn.Sigmoid()]
@@ -88,7 +88,10 @@ class FCN(Classifier):
 
 
 class AlexNet(Classifier):
-    """Five convolutions (96, 256, 384, 384, 256 channels) and three linear layers; 224x224 images give 6x6 features."""
+    """Five convolutions (96, 256, 384, 384, 256 channels) and three linear layers.
+
+    Images of 224x224 pixels yield 6x6 features.
+    """
 
     def __init__(
         self,
@@ -133,7 +136,7 @@ class AlexNetCifar(Classifier):
     """
 
     def __init__(self, channels: int = 3, classes: int = 10, **execution: Unpack[ExecutionOptions]) -> None:
-        """Images have 32x32 pixels."""
+        """Images must be 32x32 pixels."""
         layers = nn.Sequential(
             *_conv_relu(channels, 32, kernel=5, padding=2),
             nn.MaxPool2d(kernel_size=3, stride=2),

@@ -1,8 +1,8 @@
 """Builds the config's `model`, `data` and `optimizer` from `_target_`, treating the user's classes like ours.
 
 A class receives exactly the keys in its config, plus any of `batch_size`, `seed` and `device` that its `__init__`
-names. Unknown and missing arguments, and objects of the wrong type, are rejected with a message that names the key or
-command to fix the error.
+declares. Unknown and missing arguments, and objects of the wrong type, are rejected with a message that states which
+key or command fixes the error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from accelsweep.workloads.training_stream import make_loader, repeat_training_ro
 def build_module(
     config: SettingConfig, axes: Collection[str] = (), batches_per_step: Callable[[], int] = lambda: 1
 ) -> pl.LightningModule:
-    """Return the LightningModule named by `config.model`, with the config's optimiser if it does not define one.
+    """Return the LightningModule specified by `config.model`, with the config's optimiser if it does not define one.
 
     `axes` are the keys that the sweep varies. `batches_per_step` returns how many batches an optimiser step will use;
     it is called when the optimiser is created. Raises InputError if the target is not a LightningModule or does not
@@ -68,11 +68,11 @@ def uses_config_optimizer(module: pl.LightningModule) -> bool:
 
 
 def build_data(config: SettingConfig, seed: int, device: torch.device | None = None) -> pl.LightningDataModule:
-    """Return the LightningDataModule named by `config.data`.
+    """Return the LightningDataModule specified by `config.data`.
 
     `batch_size` (per rank) is passed as an argument or, if there is no such argument, set as an attribute. If the
     config contains `data.batch_size`, the data divides a global batch among the ranks and receives the global size.
-    `seed` and `device` are only passed to targets that name them. Raises InputError if the target is not a
+    `seed` and `device` are only passed to targets that declare them. Raises InputError if the target is not a
     LightningDataModule or does not accept the given arguments.
     """
     node = dict(config.data)
@@ -107,8 +107,8 @@ def build_training_data(
 ) -> pl.LightningDataModule:
     """Return the training data for `module`. In a search for the largest batch, rows are repeated if there are too few.
 
-    With `measure.fake_loader`, training repeatedly uses one batch that is already on the device, which is the upper
-    limit for any input pipeline. `reused` is the data of an earlier module.
+    With `measure.fake_loader`, training repeatedly uses one batch that is already on the device, which yields an upper
+    bound for any input pipeline. `reused` is the data of an earlier module.
     """
     if reused is None:
         data = build_data(config, seed, device)
@@ -201,7 +201,7 @@ LR_FACTORS: dict[Scaling, Callable[[float], float]] = {
 `linear`: P. Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour" (2017), section 2.1: "when the
 minibatch size is multiplied by k, multiply the learning rate by k". `sqrt`: A. Krizhevsky, "One weird trick for
 parallelizing convolutional neural networks" (2014), section 5.1: multiply it by the square root of k, which keeps the
-variance of the gradient's expectation.
+variance in the gradient expectation constant.
 """
 
 

@@ -104,7 +104,7 @@ class CausalSelfAttention(nn.Module):
 
 
 class LSTMLanguageModel(Classifier):
-    """Embedding, `layers` LSTM layers and a linear layer that returns the logits of the next token at each position."""
+    """An embedding, `layers` LSTM layers, and a linear layer that returns each position's next-token logits."""
 
     def __init__(
         self, vocabulary: int = 10_000, hidden: int = 256, layers: int = 2, **execution: Unpack[ExecutionOptions]
@@ -114,7 +114,7 @@ class LSTMLanguageModel(Classifier):
 
 
 class BiLSTMTextClassifier(Classifier):
-    """Embedding, `layers` bidirectional LSTM layers, and a linear layer on the last states of both directions."""
+    """An embedding, `layers` bidirectional LSTM layers, and a linear layer on the last states of both directions."""
 
     def __init__(
         self,

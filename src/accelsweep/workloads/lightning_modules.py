@@ -76,7 +76,10 @@ class NetworkModule(pl.LightningModule):
 
 
 def _call(network: nn.Module, *inputs: Any, **named: Any) -> Any:
-    """Call `network`. It is compiled because `network.compile()` silently skips an `nn.Sequential` (torch 2.13)."""
+    """Call `network`.
+
+    This function is compiled, because `network.compile()` silently skips an `nn.Sequential` (torch 2.13).
+    """
     return network(*inputs, **named)
 
 
@@ -208,7 +211,10 @@ def _loss_in(returned: Any) -> Tensor:
 
 
 def _predicted_classes(outputs: Tensor, target: Tensor) -> Tensor | None:
-    """Return the most likely class from (samples, ..., classes) or (samples, classes, ...); None if there are none."""
+    """Return the most likely class from (samples, ..., classes) or (samples, classes, ...).
+
+    Returns None if the targets are not classes.
+    """
     if target.is_floating_point() or outputs.dim() != target.dim() + 1:
         return None
     return outputs.argmax(dim=-1 if outputs.shape[:-1] == target.shape else 1)

@@ -29,9 +29,10 @@ PILLOW_MODES = {1: "L", 3: "RGB"}
 
 
 def image_to_tensor(image: Image, channels: int, image_size: int | None) -> Tensor:
-    """Return `image` in uint8: (channels, image_size, image_size), or its own height and width if `image_size` is None.
+    """Return `image` as uint8 (channels, height, width).
 
-    The shorter side is scaled to `image_size` and the centre is cropped. Raises InputError unless `channels` is 1 or 3.
+    The shorter side is scaled to `image_size` and the centre is cropped to a square; if `image_size` is None, the image
+    keeps its size. Raises InputError unless `channels` is 1 or 3.
     """
     if channels not in PILLOW_MODES:
         raise InputError(f"data.channels={channels}: images have 1 channel (greyscale) or 3 (colour)")
@@ -67,7 +68,7 @@ class HuggingFaceData(FiniteData):
         vocabulary: int = 20_000,
         **options: Unpack[DataOptions],
     ) -> None:
-        """`path` and `load` are passed to `datasets.load_dataset`; `training` and `validation` name splits.
+        """`path` and `load` are passed to `datasets.load_dataset`; `training` and `validation` are names of splits.
 
         If `validation` is None, some training rows are held out. Images use `image_size`, `channels` and `in_memory`
         (read once instead of in each pass); texts use `sequence` and `vocabulary`.
@@ -163,7 +164,7 @@ def hash_words(texts: Iterable[str], sequence: int, vocabulary: int) -> Tensor:
 def _class_indices(tables: Sequence[Any], target: str) -> dict[Any, int]:
     """Return the index of each class that occurs: the value itself if it is an integer, else its position when sorted.
 
-    `model.classes` must therefore also count gaps between integers. Raises InputError for a value that is not a class,
+    `model.classes` must therefore include the gaps between integers. Raises InputError for a value that is not a class,
     such as -1 in a test set whose classes are not published.
     """
     occurring = {value for table in tables for value in table.unique(target)}

@@ -61,7 +61,7 @@ def _imported(module: str, wanted: str) -> ModuleType:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # a module that the user's module imports
+            raise  # the missing module is one that the user's module imports
         owner, _, part = module.rpartition(".")
         what = (
             f"{owner} has no attribute {part!r}, and there is no such module" if owner else f"no module {part!r} here"
@@ -121,7 +121,7 @@ def build_target(node: Mapping[str, Any], place: str) -> Any:
     """Build a config's `_target_`. Raises InputError for wrong arguments, naming the key under `place`."""
     _check_arguments(node, place)
     for key, inner in _nested_targets(node, place):
-        with suppress(ImportError, TypeError):  # building it raises the same error
+        with suppress(ImportError, TypeError):  # `instantiate` raises the same error
             _check_arguments(inner, key, within=str(node.get("_target_")))
     return instantiate(node)
 

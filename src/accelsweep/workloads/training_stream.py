@@ -151,7 +151,7 @@ class LazyRows:
         return tuple(torch.stack(parts) for parts in zip(*samples, strict=True))
 
     def subset(self, rows: Tensor) -> LazyRows:
-        """Return a data set with these rows; nothing is read."""
+        """Return a data set with these rows, without reading anything."""
         return LazyRows(self._items, self._convert, self._rows[rows])
 
     def load(self) -> TensorRows:
@@ -205,7 +205,7 @@ class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
     """Endless batches of `batch_size` rows for this rank.
 
     Each pass shuffles all rows with a generator seeded with `seed` and the pass number, the same on every rank.
-    Rank r uses rows r, r + size, ... in that order, so ranks never process the same row in one pass. Rows that would
+    Rank r uses rows r, r + size, ... in that order, so no two ranks process the same row in one pass. Rows that would
     make up a short batch are dropped for that pass. Loader worker w of n yields every n-th batch, so the number of
     workers does not affect training.
     """

@@ -1,4 +1,4 @@
-"""Training loops: Lightning's, and a raw loop as a comparison."""
+"""Training loops: Lightning's, and a raw loop for comparison."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ _OWNERS = {
     "optimizer_zero_grad": "[LightningModule]",
     "optimizer_step": "[LightningModule]",
 }
-"""The owner of each hook that several objects define; only the outermost call counts."""
+"""The owner of each hook that several objects define; only the outermost call is timed."""
 
 
 class PhaseProfiler(Profiler):
@@ -140,7 +140,9 @@ class RunTrainer(pl.Trainer):
         scratch: Path,
         **settings: Any,
     ) -> None:
-        """`pass_samples` returns the samples in one pass over the training data, across all ranks, or None if unknown.
+        """`pass_samples` returns the number of samples in one pass over the training data, or None if unknown.
+
+        Samples are counted across all ranks.
 
         `settings` are the Trainer's arguments. Nothing is logged unless `log_every_n_steps` is among them.
         """
@@ -247,7 +249,7 @@ class RunTrainer(pl.Trainer):
     def _batches_of_an_epoch(self) -> float | None:
         """Return the number of batches in an epoch, infinite for an endless stream; None until there is a loader.
 
-        In `_HOOKS_WITH_DATA`, every rank creates the loader for this purpose.
+        During the `_HOOKS_WITH_DATA`, every rank creates the loader in order to determine this number.
         """
         if self.fit_loop._combined_loader is None:
             if self._setting_up_data or self.lightning_module is None:
@@ -286,7 +288,7 @@ def fixed_length(config: SettingConfig, accumulate: int, extra_steps: int = 0) -
 
 
 _MAX_SETTLING_STEPS = 6
-"""The maximum number of uncounted steps before a phase's counted steps, in addition to the warm-up."""
+"""The maximum number of uncounted steps at the start of a phase, in addition to the warm-up."""
 
 
 def strip_stopping_callbacks(module: pl.LightningModule) -> None:
@@ -420,7 +422,7 @@ class StepCallback(pl.Callback):
             self._owes_validation = self.validation is not None
 
     def on_validation_start(self, *_: Any) -> None:
-        """Pause the heartbeat: validation has no steps."""
+        """Pause the heartbeat, because no steps are performed during validation."""
         self._heartbeat.pause()
         self._validation_timeout = ValidationTimeout(self._run_seconds)
 

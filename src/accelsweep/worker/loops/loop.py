@@ -160,7 +160,7 @@ VALIDATION_SHARE = 1 / 3
 
 
 class ValidationTimeout:
-    """Stops validation with a possibly endless loader before the run's time limit, so that its results survive."""
+    """Stops validation with a possibly endless loader before the run's time limit, to preserve the run's results."""
 
     def __init__(self, run_seconds: float | None, clock: Clock = monotonic) -> None:
         """Start the clock. `run_seconds` is the run's time limit, or None."""

@@ -37,7 +37,7 @@ from accelsweep.workloads.training_stream import RepeatedDataset
 _REMEDY = "define samples(self, batch) in the LightningModule to return the number of samples"
 
 RARE_STEPS = 0.05
-"""The share of optimiser steps that may differ in size, because the last step of a long epoch is short."""
+"""The share of optimiser steps that may differ in size, to allow for the shorter last step of a long epoch."""
 
 MAX_WITNESSES = 3
 """The number of parts of a batch checked to resolve an ambiguous dimension; the outermost are the most reliable."""
@@ -89,7 +89,7 @@ class SampleCounter:
             return int(stated)
         first = _first_loader(loader)
         dataset = getattr(first, "dataset", None)
-        if isinstance(dataset, RepeatedDataset):  # each of its passes contains the data several times
+        if isinstance(dataset, RepeatedDataset):  # one pass over it contains the data several times
             return len(dataset.dataset)
         if self._passes:
             return round(sum(self._passes) / len(self._passes)) * self._ranks
@@ -122,7 +122,7 @@ class SampleCounter:
 
 
 class OptimizerSteps:
-    """Counts the batches whose gradients contribute to each optimiser step. Batches are numbered from 0."""
+    """Counts the batches whose gradients contribute to each optimiser step. Batch numbers are zero-based."""
 
     def __init__(self) -> None:
         """Counting only starts with `watch`."""
@@ -198,7 +198,7 @@ class OptimizerSteps:
         return any(0 < len(pending) < self._most for pending in self._pending.values())
 
     def batch_counts(self, since: int = 0) -> tuple[Counter[int], ...]:
-        """Return, for each optimiser that has stepped since batch `since`, the number of steps per batch count."""
+        """Return, for each optimiser with a step since batch `since`, how many steps used each number of batches."""
         counts = (Counter(count for batch, count in steps if batch >= since) for steps in self._steps.values())
         return tuple(counter for counter in counts if counter)
 
@@ -298,7 +298,7 @@ def _shape_counter(batch: Any, loader: Any, ranks: int) -> Callable[[Any], int]:
     prefix, part, loader = _first_part(batch, loader)
     stated, rows = declared_batch_size(loader), rows_of(loader)
     if stated is not None and rows:
-        stated = min(stated, -(-rows // ranks))  # a set smaller than a batch yields all of its rows
+        stated = min(stated, -(-rows // ranks))  # a data set smaller than a batch yields all of its rows
     paths = _unambiguous_paths(part) if stated is None else _paths_of_size(part, stated)
     sizes = None if stated is None else sizes_in_a_pass(loader, stated)
     dimensions = _SampleDimensions(batch, [(*prefix, *path) for path in paths], sizes)
@@ -344,7 +344,7 @@ class _SampleDimensions:
         common = set.intersection(*counts)
         if len(common) == 1:
             return common.pop()
-        if not common:  # a list of tensors, each as long as the list was
+        if not common:  # in the first batch, a list of tensors each as long as the list
             return min(map(min, counts))
         if len(confirmed := common & {length_at(batch, path) for path in self._witnesses}) == 1:
             return confirmed.pop()

@@ -1,4 +1,4 @@
-"""Additions to Lightning: accelerators for more device kinds, FSDP on CPUs, and ranks that exchange no gradients."""
+"""Extends Lightning: accelerators for additional device kinds, FSDP on CPUs, and ranks that exchange no gradients."""
 
 from __future__ import annotations
 

@@ -304,7 +304,10 @@ UNCALLED_HOOKS = (
 
 
 class TrainerStub:
-    """The `self.trainer` in loops without a Trainer: provides ranks and a discarding logger, and raises otherwise."""
+    """Replaces `self.trainer` in loops without a Trainer.
+
+    Provides the ranks and a logger that discards everything; accessing any other attribute raises an exception.
+    """
 
     def __init__(self, owner: object, module: pl.LightningModule, place: RankPlace, spec: RunSpec, what: str) -> None:
         """`owner` is the module or data module that this stub is attached to; `what` is `loop=raw`, or the task."""

@@ -1,4 +1,4 @@
-"""`task: inference`: answers queries with one copy of a module per rank, in the scenarios of MLPerf.
+"""`task: inference`: answers queries with one copy of a module per rank, in the scenarios defined by MLPerf.
 
 The scenarios are from V. J. Reddi et al., "MLPerf Inference Benchmark" (ISCA 2020), section IV. A query is one batch.
 In `offline`, all queries are available from the start, and samples per second are measured. `single_stream` sends each
@@ -143,7 +143,7 @@ class Inference:
     """Metrics that a subclass measures in `after_window`."""
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
-        """`spec` names the module; `place` is this rank."""
+        """`spec` specifies the module; `place` identifies this rank."""
         self._spec, self._place = spec, place
         self._driver: InferenceDriver | None = None
         self._example: Any = None
@@ -187,7 +187,10 @@ def latency_metrics(seconds: list[float], rules: Measure) -> dict[str, Metric]:
 
 
 def first_samples(batches: Iterator[Any], size: int, count: int) -> list[Any]:
-    """Return the first `count` single samples from `batches` of `size` samples. Raises like `split_batch`."""
+    """Return the first `count` individual samples from `batches` of `size` samples.
+
+    Raises the same errors as `split_batch`.
+    """
     return list(islice(chain.from_iterable(split_batch(batch, size) for batch in batches), count))
 
 

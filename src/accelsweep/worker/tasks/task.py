@@ -19,7 +19,7 @@ class Task(Protocol):
 
     @property
     def tolerated_failures(self) -> Collection[ErrorKind]:
-        """Failures in `after_window` that leave the run measured, because its rate is useful on its own."""
+        """Failures in `after_window` that do not invalidate the run, because its rate is useful on its own."""
 
     def driver(self) -> Driver:
         """Return the driver for the window's steps. Raises Unsupported if this machine cannot run it."""
@@ -27,7 +27,7 @@ class Task(Protocol):
     def window_closed(self, measured: Measurement, report: RankReport) -> None:
         """Add the driver's results to the report, and mark metrics measured in `after_window` as `not_reached`.
 
-        The task must then drop its reference to the driver, so that the driver's memory is freed.
+        The task must then drop its reference to the driver, so that the driver's memory can be freed.
         """
 
     def after_window(self, report: RankReport) -> None:

@@ -113,7 +113,7 @@ class TargetTraining:
         clock: Clock = monotonic,
         epoch_ends: Sequence[int] = (),
     ) -> None:
-        """The clock is read with `device` synchronised; `group` holds the ranks that train together.
+        """The clock is read with `device` synchronised; `group` contains the ranks that train together.
 
         `epoch_ends` is the loop's list of the steps that completed a pass over the data.
         """
@@ -137,7 +137,7 @@ class TargetTraining:
         self._began_at = self._resume()
 
     def step_done(self, samples: int, loss: Any) -> bool:
-        """Count the step, and stop the clock if a validation is due. Return True once the samples are exhausted."""
+        """Count the step, and stop the clock if a validation is due. Return True once the step budget is used up."""
         if self._resumed_at is None:
             raise InputError(NO_VALIDATION)
         self._marks.add()

@@ -39,7 +39,7 @@ class TrainThroughput:
     tolerated_failures: Collection[ErrorKind] = ANY_FAILURE
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
-        """`spec` names the module, `place` is this rank."""
+        """`spec` specifies the module; `place` identifies this rank."""
         self._spec, self._place = spec, place
         self._loop: Loop | None = None
         self._logged: dict[str, float] = {}
@@ -64,7 +64,7 @@ class TrainThroughput:
             **not_reached((*SHARES, *FLOPS_METRICS)),
             **self._quality_not_reached(),
         }
-        if measured.diverged_at is None:  # the same on all ranks, and reading logged values may need a collective
+        if measured.diverged_at is None:  # the same on all ranks, as reading logged values may need a collective
             self._logged = loop.logged
 
     def after_window(self, report: RankReport) -> None:
