@@ -179,7 +179,7 @@ class OpenedSweep:
 
     @cached_property
     def settings(self) -> pd.DataFrame:
-        """One row per setting: rate and speed-up with intervals, verdict, quality, costs and all metrics' medians."""
+        """One row per setting: rate and speed-up with intervals, verdict, quality, costs and medians of all metrics."""
         return settings_frame(self.findings)
 
     @property
@@ -323,7 +323,8 @@ def run(
 
     Repeating the call resumes the sweep. A failed run does not raise: it appears in `.runs` with its reason.
     Interrupting the notebook works like Ctrl-C: finished runs are kept, and KeyboardInterrupt is raised. Raises
-    InputError for wrong input before anything is written, and AccelsweepError if another command is running the sweep.
+    InputError for invalid input before anything is written, and AccelsweepError if another command is running the
+    sweep.
     """
     known = {option.name for option in registry.run_options()}
     if unknown := sorted((features or {}).keys() - known):

@@ -81,7 +81,7 @@ class MissingDevice(Exception):
 
 
 def describe_os_error(error: OSError) -> str:
-    """Return the operating system's message, with a remedy if the disk refused access or a folder is missing."""
+    """Return the operating system's message, with a remedy if a read or write was rejected or a folder is missing."""
     if isinstance(error, FileNotFoundError) and (deleted := _deleted_working_folder()):
         return deleted
     if isinstance(error, NotADirectoryError | FileExistsError) and error.filename:

@@ -36,7 +36,7 @@ def open_regular(path: Path) -> BufferedReader:
     Raises FileNotFoundError if `path` does not exist.
     """
     try:
-        if is_non_file(path):  # check first: opening a FIFO waits for its writer
+        if is_non_file(path):  # check first: opening a FIFO would wait for a writer
             raise DamagedFile(path, "not a regular file: something else is in its place")
         return path.open("rb")
     except NotADirectoryError:
@@ -162,7 +162,8 @@ def open_temporary(path: Path, mode: int = 0o666) -> tuple[int, Path]:
 
 
 NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL})
-"""Errors raised by file systems without hard or symbolic links: FAT, SMB, 9p, macOS folders mounted in containers."""
+"""Errors raised by file systems that do not support hard or symbolic links: FAT, SMB, 9p, macOS folders mounted in
+containers."""
 
 _GUARD_TIMEOUT_SECONDS = 10.0
 
@@ -172,7 +173,7 @@ _GUARD_POLL_SECONDS = 0.02
 def create_exclusively(source: Path, target: Path) -> None:
     """Link the complete file `source` to `target`. Exactly one of several concurrent processes succeeds.
 
-    If the file system has no hard links, `source` is renamed. Raises FileExistsError if `target` exists.
+    If the file system does not support hard links, `source` is renamed. Raises FileExistsError if `target` exists.
     """
     try:
         target.hardlink_to(source)
@@ -190,7 +191,7 @@ def _guarded(target: Path) -> Iterator[None]:
     """Exclude all other processes, on any machine, that guard `target`. The block must finish within milliseconds.
 
     The guard is a folder, because every file system creates folders exclusively. A guard that has not changed for
-    seconds was left behind by a killed process.
+    several seconds is assumed to have been left behind by a killed process.
     """
     guard, since, seen = target.with_name(f".{target.name}.guard"), time.monotonic(), None
     while True:
@@ -236,7 +237,8 @@ def lease_folder() -> Path:
 def lock(file: int | IO[bytes] | IO[str], operation: int = fcntl.LOCK_EX) -> None:
     """Lock a file in the node-local folder (`man 2 flock`).
 
-    With LOCK_NB, raises BlockingIOError if the file is locked. Raises AccelsweepError if the file system has no locks.
+    With LOCK_NB, raises BlockingIOError if the file is locked. Raises AccelsweepError if the file system does not
+    support locking.
     """
     try:
         fcntl.flock(file, operation)

@@ -31,7 +31,7 @@ class GitFailed(AccelsweepError):
 
 
 def git_state(folder: Path) -> dict[str, Any]:
-    """Return `commit` and `dirty` for the checkout containing `folder`; if there is none, both None and a `reason`."""
+    """Return `commit` and `dirty` for the checkout containing `folder`, or None for both and a `reason`."""
     try:
         head = _run(folder, _STATE_TIMEOUT_SECONDS, "rev-parse", "HEAD")
         status = _run(folder, _STATE_TIMEOUT_SECONDS, "status", "--porcelain", "--untracked-files=no")

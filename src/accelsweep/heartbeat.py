@@ -15,14 +15,14 @@ PROGRESS_FILE = "progress"
 """The file in an attempt's folder that stores the number of steps rank 0 has finished."""
 
 _NO_MAPS = frozenset({errno.ENODEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
-"""Errors raised by file systems without shared memory maps, such as 9p and FUSE with direct I/O."""
+"""Errors raised by file systems that do not support shared memory maps, such as 9p and FUSE with direct I/O."""
 
 
 def shared_memory(file: int, size: int) -> mmap.mmap | bytearray:
     """Map the first `size` bytes of an open file; fall back to private memory, which no reader sees.
 
-    The fallback is for disks without shared memory maps, because a system call per step would cost more than the
-    heartbeat is worth.
+    The fallback is for file systems that do not support shared memory maps, because a system call per step would cost
+    more than the heartbeat is worth.
     """
     try:
         return mmap.mmap(file, size)
@@ -41,14 +41,15 @@ class Heartbeat:
     def __init__(self, path: Path | None = None) -> None:
         """Create the file in the paused state, or take over an earlier phase's file.
 
-        On a disk without shared memory maps, the rank always appears paused. Raises OSError if the disk is full.
+        If the file system does not support shared memory maps, the rank always appears paused. Raises OSError if the
+        disk is full.
         """
         self._process, self._steps = os.getpid(), 0
         self._memory: mmap.mmap | bytearray = bytearray(_HEARTBEAT.size)
         if path is not None:
             file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
-                os.pwrite(file, _HEARTBEAT.pack(self._process, 0), 0)  # now: a full disk cannot fill a hole later
+                os.pwrite(file, _HEARTBEAT.pack(self._process, 0), 0)  # allocate now: a full disk cannot fill a hole
                 self._memory = shared_memory(file, _HEARTBEAT.size)
             finally:
                 os.close(file)
@@ -91,7 +92,10 @@ class StepCount:
     """The number of finished steps, visible to readers of the file immediately, without a system call."""
 
     def __init__(self, path: Path) -> None:
-        """Create the file with a count of 0. On a disk without shared memory maps, the count stays 0."""
+        """Create the file with a count of 0.
+
+        If the file system does not support shared memory maps, the count stays 0.
+        """
         path.write_bytes(_COUNT.pack(0))
         with path.open("r+b") as file:
             self._memory = shared_memory(file.fileno(), _COUNT.size)

@@ -17,9 +17,9 @@ from accelsweep.plain_json import NO_OTHER_FIELDS
 
 @dataclass(frozen=True, slots=True)  # slots: there are many instances
 class Metric:
-    """A measured number with its unit, or the reason it is unknown. An unknown value is never 0.
+    """A measured number with its unit, or the reason it is unknown. An unknown value is never represented as 0.
 
-    `scope` names what the number covers (`GPU board`, `CPU package`, `process group`), and `provenance` its source
+    `scope` describes what the number covers (`GPU board`, `CPU package`, `process group`), and `provenance` its source
     (`counter`, `integrated`, `modelled`, `clock`, `device events`).
     """
 
@@ -182,8 +182,8 @@ MEMORY_METRICS = (
     "device_memory_used_bytes",
     "host_pss_bytes",
 )
-"""Memory metrics in order of preference. A setting uses the first one it has; a comparison uses the first one that
-all its settings have."""
+"""Memory metrics in order of preference. A setting uses the first one available; a comparison uses the first one
+available for all its settings."""
 
 MLPERF_LOG_MARK = ":::MLLOG "
 """The prefix of a JSON line in a log written by MLPerf's code."""

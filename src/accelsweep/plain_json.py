@@ -14,7 +14,7 @@ def canonical_json(value: Any) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON text strictly. Raises ValueError, including for NaN, infinities and too deep nesting."""
+    """Parse JSON text strictly. Raises ValueError, including for NaN, infinities and excessively deep nesting."""
     try:
         return json.loads(text, parse_constant=_reject_constant, parse_float=_finite)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""Masks secrets in text and configs, with the same rule for logs, records, MLflow and reports.
+"""Masks secrets in text and configs, using the same rules for logs, records, MLflow and reports.
 
 Most secrets are in URLs: `postgresql://me:secret@host/db`, `https://host/data?token=secret`. Ambiguous URLs are
 over-masked rather than under-masked, because a password may contain any character except white space.
@@ -34,7 +34,7 @@ def masked(text: str) -> str:
     """Return `text` with user names, passwords and tokens in its URLs replaced by `***`.
 
     A URL ends at white space. If it begins with credentials, everything before its last `@` is masked, because an
-    unquoted password may contain slashes, quotes and more `@`.
+    unquoted password may contain slashes, quotes and further `@` signs.
     """
     if "://" not in text and "=" not in text:  # fast path for nearly all strings in a plan
         return text

@@ -73,7 +73,7 @@ class RunOption:
 class ConfigKeys:
     """Config keys. `model` is a pydantic model with a field for each key in `group`, such as `report` or `site.slurm`.
 
-    Keys of the group `""` are top-level keys of a setting, and so part of its identity if they are set.
+    Keys of the group `""` are top-level keys of a setting, and are therefore part of its identity if they are set.
     """
 
     group: str
@@ -86,13 +86,13 @@ class Task:
 
     `name` is the name under which its rates are listed: the value of `task`, or a different word if `when` selects one
     of several variants. `target` is a class with the interface `worker.tasks.task.Task`. `rates` are the metrics by
-    which settings may be compared, the default first. `unused_keys` are config keys that, with all keys below them, do
-    not affect its measurement. `without_loop` is the reason why it has no training loop (`task=NAME does not train`),
-    or None if it has one. `check` is a function (config, file_of) that raises InputError for an invalid config; it is
-    called for the configs of all tasks. `unsupported` is a function (config, site) that returns why a setting cannot
-    run on the site, or None. `version_of` is a function that takes the config and returns the module whose version
-    determines its speed, or None. If `model_trains` is set, the model's class trains by itself, without a Trainer, and
-    receives more arguments than its config contains.
+    which settings may be compared, the default first. `unused_keys` are config keys that, together with all keys below
+    them, do not affect its measurement. `without_loop` is the reason why it has no training loop (`task=NAME does not
+    train`), or None if it has one. `check` is a function (config, file_of) that raises InputError for an invalid
+    config; it is called for the configs of all tasks. `unsupported` is a function (config, site) that returns why a
+    setting cannot run on the site, or None. `version_of` is a function that takes the config and returns the module
+    whose version determines its speed, or None. If `model_trains` is set, the model's class performs the training
+    itself, without a Trainer, and receives more arguments than its config contains.
     """
 
     name: str
@@ -139,7 +139,7 @@ class Section:
 class Tables:
     """Tables of the report. `target` is a function that takes the findings and returns the tables, if any.
 
-    `place` is `first` for tables above the settings table, `results` for tables right below it.
+    `place` is `first` for tables above the settings table, and `results` for tables right below it.
     """
 
     target: str
@@ -166,13 +166,13 @@ class Figure:
 class Scheduler:
     """A cluster scheduler, selected by `site.scheduler=NAME`.
 
-    `implementation` is a class with the interface `schedulers.protocol.Scheduler`, constructed from a site. `job`
-    is a class whose `found()` returns the job that this process runs in (`schedulers.select.ThisJob`), or None.
-    `variables` are the environment variables of a job that are recorded. `options` is the model of the keys
-    `site.NAME`, a subclass of `config.site.JobOptions`, and `check` is a function (options, file_of) that raises
-    InputError for invalid options. `says_no_memory` is a function that returns whether a line of a job's log
-    reports running out of memory. `draft` is a function that takes a site's name and returns the text of a site file,
-    based on the output of the commands in `draft_source`.
+    `implementation` is a class with the interface `schedulers.protocol.Scheduler`, constructed from a site. `job` is a
+    class whose `found()` returns the job that this process runs in (`schedulers.select.ThisJob`), or None. `variables`
+    lists the environment variables of a job that are recorded. `options` is the model of the keys under `site.NAME`, a
+    subclass of `config.site.JobOptions`, and `check` is a function (options, file_of) that raises InputError for
+    invalid options. `says_no_memory` is a function that returns whether a line of a job's log reports running out of
+    memory. `draft` is a function that takes a site's name and returns the text of a site file, based on the output of
+    the commands in `draft_source`.
     """
 
     name: str
@@ -191,9 +191,9 @@ class Scheduler:
 class Feature:
     """An optional capability and its parts. All fields except the name are optional.
 
-    `name` is the name of its folder. `requires` names the features that it imports.
-    `answers` are the models of its commands' `--json` output, for the reference.
-    `metrics` is a mapping of the names of metrics to `metrics.MetricInfo`.
+    `name` is the name of its folder. `requires` lists the features that it imports.
+    `answers` are the models of its commands' `--json` output, for the reference documentation.
+    `metrics` is a mapping from metric names to `metrics.MetricInfo`.
     `setting_doubts` is a function that takes a setting's runs (`analysis.run_results.SettingRuns`) and yields doubts.
     `generated_data` are dotted names of data modules without `prepare_data`, for which torch need not be imported.
     `plan_part` is a subclass of `records.plan.PlanPart`, and `plan_blocks` is a function (`DesignInput`, the plan part,
@@ -201,8 +201,9 @@ class Feature:
     `planning.randomized_blocks`.
     `grid_points` is a function (composer, grid, the accelerator that `auto` resolves to, the `report` options, file_of)
     that returns `config.grid.GridPoints` for a grid that the feature expands itself, or None.
-    `report_options` is a function (the `report` options, working directory) that returns them in the plan's form, and
-    `merge_options` is a function that merges a list of several sweeps' `report` options and returns the merged keys.
+    `report_options` is a function (the `report` options, working directory) that returns them in the form used in the
+    plan, and `merge_options` is a function that merges a list of several sweeps' `report` options and returns the
+    merged keys.
     `device_kind` is a subclass of `devices.device_kind.DeviceKind`.
     `reserved_names` are names that sweeps must not use.
     `request` is a subclass of `driver.request.Extension`: the part that one of its commands adds to the request.

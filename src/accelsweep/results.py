@@ -30,7 +30,7 @@ class Outcome(str, Enum):
     unsupported = "unsupported"
     """The config, device or model does not support it."""
     timed_out = "timed_out"
-    """It reached `limits.run_seconds`, or finished no step for `limits.silence_seconds`."""
+    """It reached `limits.run_seconds`, or did not finish a step for `limits.silence_seconds`."""
     crashed = "crashed"
     """It ended with an error, or died without an error message."""
     not_run = "not_run"
@@ -81,10 +81,10 @@ BEHIND = 0.5
 this share of steps."""
 
 SUBSTANTIAL = 0.3
-"""The verdict also names the second-largest part if it takes at least this share of the step."""
+"""The verdict also names the second-largest part if it accounts for at least this share of the step."""
 
 MAJORITY = 0.5
-"""If the bottleneck takes less than this share of the step, the evidence says so."""
+"""If the bottleneck accounts for less than this share of the step, the evidence mentions this."""
 
 
 @dataclass(frozen=True)
@@ -181,9 +181,8 @@ class Traits:
 class Effective:
     """The effective settings, read back from Lightning and torch rather than taken from the config.
 
-    `global_batch_size` is the number of samples per optimiser step in the window, over all ranks. It is None if the
-    steps' sizes vary by more than short batches explain, or if there was no step; the doubt `optimizer_batch` says
-    which.
+    `global_batch_size` is the number of samples per optimiser step in the window, over all ranks. It is None if step
+    sizes vary by more than short batches can explain, or if there was no step; the doubt `optimizer_batch` says which.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -210,9 +209,10 @@ class Effective:
 class Fingerprint:
     """The hardware, software and sources that must be identical for an existing record to be reused for a new run.
 
-    `hardware` is device model, driver and host model. `software` contains the public versions of torch and lightning,
-    and `builds` contains their build tags. `sources` are the digests of the user's own packages. `links` maps config
-    keys whose paths contain symbolic links to the links' targets, because the same path may lead to a different disk.
+    `hardware` contains the device model, driver and host model. `software` contains the public versions of torch and
+    lightning, and `builds` contains their build tags. `sources` are the digests of the user's own packages. `links`
+    maps config keys whose paths contain symbolic links to the links' targets, because the same path may lead to a
+    different disk.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -247,7 +247,8 @@ PRECEDENCE: tuple[ErrorKind, ...] = (
 """Root causes come first: the peers of a failing rank only report a collective error."""
 
 ANY_FAILURE: frozenset[ErrorKind] = frozenset({"none", "out_of_memory", "unsupported", "user_exception", "collective"})
-"""Failures after the window that do not invalidate its rate. `none` means that no error was raised: a kill or timeout.
+"""Failures after the window that do not invalidate its rate. `none` means that no error was raised, as after a kill or
+timeout.
 
 A NaN loss is not included, because a diverged run is an answer in its own right.
 """
@@ -257,11 +258,11 @@ A NaN loss is not included, because a diverged run is an answer in its own right
 class RankResult:
     """The result of one rank of a run.
 
-    Rank 0's `metrics` and `effective` are used for the run: values from all ranks (rate, skew, memory) have already
-    been gathered. `reason` is None if and only if `outcome` is `measured`. `traceback` shows the user's code and omits
-    our own frames unless there are no others. `window_is_valid` means that the window's results are valid even though
-    something failed later, at `user_location` in the user's code. `extra` is the result of a substitute for the
-    measurement.
+    Rank 0's `metrics` and `effective` are used for the run, because they already include the values gathered from all
+    ranks (rate, skew, memory). `reason` is None if and only if `outcome` is `measured`. `traceback` shows the user's
+    code and omits our own frames unless there are no others. `window_is_valid` means that the window's results are
+    valid even though something failed later, at `user_location` in the user's code. `extra` is the result of a
+    substitute for the measurement.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS

@@ -108,7 +108,7 @@ VERSION = "version"
 """The axis and config key that identify a version."""
 
 TREE_VARIABLE = "ACCELSWEEP_TREE"
-"""The environment variable that names the tree from which a run must import its modules (`worker.rank_setup`)."""
+"""The environment variable that specifies the tree from which a run must import its modules (`worker.rank_setup`)."""
 
 VersionKind = Literal["commit", "files", "environment"]
 
@@ -182,7 +182,7 @@ class SettingConfig:
 
     @property
     def version_id(self) -> str | None:
-        """The ID of that version, which also names its folder."""
+        """The ID of the measured version, which also names its folder."""
         return self.version.id if self.version else None
 
     @property
@@ -224,12 +224,12 @@ class SettingConfig:
 
     @property
     def model_target(self) -> str:
-        """The dotted name of the model's class; empty if the config names none."""
+        """The dotted name of the model's class; empty if the config specifies none."""
         return str(self.model.get("_target_") or "")
 
     @property
     def data_target(self) -> str:
-        """The dotted name of the data's class; empty if the config names none."""
+        """The dotted name of the data's class; empty if the config specifies none."""
         return str(self.data.get("_target_") or "")
 
     @property
@@ -258,7 +258,7 @@ _RUN_NAME = re.compile(r"(.+)-r([0-9]+)")
 
 
 class RunName(NamedTuple):
-    """The parts of a run's name: the setting's name and the repeat number (from 0)."""
+    """The parts of a run's name: the setting's name and the zero-based repeat number."""
 
     setting: str
     repeat: int
@@ -281,7 +281,7 @@ class Run:
 
     @classmethod
     def of(cls, setting: str, repeat: int, seed: int) -> Run:
-        """Return the run for repeat `repeat` (from 0) of `setting`, given the seed of repeat 0."""
+        """Return the run for repeat `repeat` (zero-based) of `setting`, given the seed of repeat 0."""
         return cls(name=f"{setting}-r{repeat}", setting=setting, repeat=repeat, seed=seed + repeat)
 
     @staticmethod

@@ -18,8 +18,9 @@ _EMPTY: Mapping[str, Any] = {}
 class DeviceState(NamedTuple):
     """A device's state at one moment, with the keys in `devices.device_kind.STATE_KEYS`.
 
-    `throttles` are the driver's reasons for throttling at that moment. `held_back` maps each reason to the seconds it
-    has lasted so far and the counter's own clock in seconds. `foreign_processes` are process IDs.
+    `throttles` are the driver's reasons for throttling at that moment. `held_back` maps each reason to the number of
+    seconds it has lasted so far and the reading of the counter's own clock in seconds. `foreign_processes` are process
+    IDs.
     """
 
     name: str | None = None
@@ -131,7 +132,7 @@ class HardwareKind:
 
     @classmethod
     def of(cls, facts: Mapping[str, str]) -> HardwareKind:
-        """Return the kind with these facts, in any order."""
+        """Return the kind with these facts, given in any order."""
         return cls(tuple(sorted(facts.items())))
 
     def __bool__(self) -> bool:

@@ -52,7 +52,7 @@ _FIXED_BEHAVIOUR: dict[str, tuple[Any, ...]] = {
 """Arguments whose behaviour is fixed in loops without a Trainer -> the values that describe that behaviour."""
 
 LENGTH_ARGUMENTS = ("max_epochs", "max_steps")
-"""Arguments that tell schedules how long training is; `measure` alone determines when a run ends."""
+"""Arguments from which schedules derive the length of training; `measure` alone determines when a run ends."""
 
 FSDP = ("fsdp", "fsdp_cpu_offload")
 """The values of `trainer.strategy` that select Fully Sharded Data Parallel."""

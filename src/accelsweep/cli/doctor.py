@@ -200,7 +200,8 @@ _MAX_FILE_DELAY_SECONDS = 60.0
 """On a shared disk, a node's file may take this long to become visible here, because its absence is cached."""
 
 _MAX_MINUTES = math.ceil(START_UP_SECONDS / 60)
-"""Start-up minutes that a plan allows each block: modules, scratch, and loading torch from a slow disk."""
+"""The start-up time in minutes that a plan allows for each block: modules, scratch, and loading torch from a slow
+disk."""
 
 
 def examine_site(site: Site) -> Iterator[CheckResult]:
@@ -273,9 +274,10 @@ def _job_name(needs: Resources, scheduler: Scheduler) -> str:
 
 
 def try_jobs(site: Site, home: Path, wait_minutes: float) -> Iterator[CheckResult]:
-    """Submit the smallest job to each node kind, and yield its checks there. A job that waits too long is cancelled.
+    """Submit the smallest job to each node kind, and yield the results of the checks that it runs there.
 
-    Yields nothing if the site has no scheduler. Raises AccelsweepError if the scheduler does not answer.
+    A job that waits too long is cancelled. Yields nothing if the site has no scheduler. Raises AccelsweepError if the
+    scheduler does not answer.
     """
     if (scheduler := scheduler_of(site)) is None:
         return
@@ -357,7 +359,7 @@ def examine(
 ) -> int:
     """Print every check; return 1 if one failed, else 0.
 
-    `overrides` may name a site to check as well. If `job_minutes` is given, a short job is submitted to each of the
+    `overrides` may specify a site to check as well. If `job_minutes` is given, a short job is submitted to each of the
     site's node kinds, with this timeout. Raises InputError for an invalid site, AccelsweepError if its scheduler does
     not answer.
     """

@@ -39,7 +39,7 @@ class SweepState(SweepStatus):
 
 
 class UnplannedHead(Frozen):
-    """A background driver with no plan of the same name: it runs several sweeps, or is still searching batch sizes."""
+    """A background driver with no plan of the same name: it runs several sweeps or still searches for batch sizes."""
 
     sweep: str = Field(description="the name under which it can be followed")
     background: BackgroundState = Field(description="the driver")
@@ -138,7 +138,7 @@ def _findings(folder: SweepFolder) -> Findings | None:
 
 def _is_outdated(findings: Findings, runs: SweepStatus) -> bool:
     """Return whether runs have ended, been reopened or been planned since the findings were computed."""
-    derived = (Outcome.not_run, Outcome.unsupported)  # findings also count settings that never run as these
+    derived = (Outcome.not_run, Outcome.unsupported)  # findings add settings that never run to these counts
     then = {outcome: count for outcome, count in findings.outcomes.items() if outcome not in derived}
     now = {outcome: count for outcome, count in runs.outcomes.items() if outcome not in derived}
     return findings.revision != runs.revision or then != now

@@ -134,7 +134,7 @@ def _axis_value(composer: Composer, override: Override, config: Mapping[str, Any
 class _Compositions:
     """A grid's compositions. Jobs that differ only in plain values, including values of added keys, share one.
 
-    A shared composition is composed from the first of its jobs, so that an invalid override raises the same error that
+    A shared composition is built from the first of its jobs, so that an invalid override raises the same error that
     Hydra raises for that job.
     """
 

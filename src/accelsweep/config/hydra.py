@@ -46,10 +46,10 @@ from accelsweep.installation import config_folders
 CONFIG_NAME = "config"
 
 CACHED_COMPOSITIONS = 4
-"""Cached because the first job is composed repeatedly, and Hydra takes a tenth of a second for each composition."""
+"""The number of compositions to cache: the first job is composed repeatedly, which takes Hydra 0.1 s each time."""
 
 SEARCHPATH = "hydra.searchpath"
-"""Hydra's key for additional config folders, also their provider name; the main ones are `main` and `accelsweep`."""
+"""Hydra's key for additional config folders and their provider name; other providers are `main` and `accelsweep`."""
 
 ROOT_FILES = frozenset({"config", "base"})
 """The root config files of a sweep. On the search path, files with these names may belong to other programs."""
@@ -270,7 +270,7 @@ class Composer:
     def is_group_choice(self, override: Override) -> bool:
         """Return whether Hydra interprets this override as a config group choice rather than a value."""
         key = override.key_or_group
-        if key not in self._groups:  # Hydra searches every folder on each call, and a grid makes one per setting
+        if key not in self._groups:  # Hydra searches every folder on each call, and a grid makes one call per setting
             self._groups[key] = self.loader.repository.group_exists(key)
         return self._groups[key] and not isinstance(override.value(), dict)
 

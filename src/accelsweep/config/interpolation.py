@@ -68,7 +68,7 @@ def referenced_names(interpolations: Iterable[str]) -> frozenset[str] | None:
 
 
 def refuse_resolvers(interpolations: Mapping[str, str]) -> None:
-    """Raise InputError, naming the key, for a resolver such as `${now:%Y}`, whose value depends on place or time.
+    """Raise InputError, naming the key, for a resolver such as `${now:%Y}`, which depends on where or when it runs.
 
     Only job options (`site.SCHEDULER`) and the report may read the environment, with `${oc.env:NAME}`.
     """

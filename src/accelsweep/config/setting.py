@@ -58,9 +58,9 @@ def scientific(config: Mapping[str, Any]) -> dict[str, Any]:
 def setting_name(config: Mapping[str, Any]) -> str:
     """Return the name, 12 hexadecimal digits, of the setting with this frozen config.
 
-    Keys at their schema default are left out, so introducing a key with a default does not rename any setting. Full
-    paths affect the name, because a different path may be on a different disk. Paths under the working directory are
-    frozen with `HOME_PLACEHOLDER`, so moving a project as a whole preserves its setting names.
+    Keys that have their schema default are left out, so introducing a key with a default does not rename any setting.
+    Full paths affect the name, because a different path may be on a different disk. Paths under the working directory
+    are frozen with `HOME_PLACEHOLDER`, so moving a project as a whole preserves its setting names.
     """
     return sha256_text(canonical_json(without_defaults(scientific(config))))[:12]
 

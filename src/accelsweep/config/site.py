@@ -54,8 +54,8 @@ class Slurm(JobOptions):
 
     `partition` is used for all blocks or, if `cpu_partition` is set, only for blocks with GPUs. `gpu_request` is the
     sbatch option that requests GPUs: `--gpus`, `--gres=gpu:...` or `--gpus-per-node`. `secrets` lists environment
-    variables that are passed to jobs although their names suggest a secret. `driver` configures the job of a
-    driver in the background; if it is not set, it uses the partition for CPU blocks and `max_minutes`.
+    variables that are passed to jobs although their names suggest a secret. `driver` configures the job in which a
+    background driver runs; by default, that job uses the partition for CPU blocks and `max_minutes`.
     """
 
     partition: str | None = None

@@ -73,8 +73,8 @@ class Analysis(Frozen):
 class BlockOptions(Frozen):
     """How runs are divided into blocks: at most `size` runs and `minutes` of estimated time; None means no bound.
 
-    If `size` is not set, blocks on a cluster are small enough to occupy all nodes of its site. `baseline_runs` is the
-    number of baseline runs in each block that has at least as many other settings.
+    If `size` is not set, blocks on a cluster are small enough to keep all of the site's nodes busy. `baseline_runs` is
+    the number of baseline runs in each block that has at least as many other settings.
     """
 
     size: AtLeast1 | None = None

@@ -25,7 +25,7 @@ class Version(Frozen):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The part of a setting's config that identifies this version, in the form of `run_config.Identity`."""
+        """The part of a setting's config that identifies this version, in the format of `run_config.Identity`."""
         return {self.kind: self.digest}
 
     @property
@@ -63,7 +63,7 @@ def without_version(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def command_words(versions: Sequence[Version], *, exactly: bool = False) -> list[str]:
-    """Return the command that measures these versions, with arguments that name them.
+    """Return the command that measures these versions, with arguments that specify them.
 
     If `exactly` is set, commits are named by hash, so later commits do not change the command's meaning.
     """

@@ -20,7 +20,7 @@ SEARCH_PENDING = "batch_size=auto: its search has not ended yet"
 """The reason reported when a setting cannot be planned yet."""
 
 _TRAINING_TASKS = ("train_throughput", "time_to_accuracy")
-"""Tasks that execute the same steps as a search: training steps, including the optimiser's state."""
+"""Tasks that execute the same steps as a search: training steps with the optimiser's state in memory."""
 
 SearchResults = Mapping[str, FoundBatch | str]
 """Search results keyed by search name: the batch size, or why none was found."""

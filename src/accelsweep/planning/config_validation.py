@@ -152,7 +152,7 @@ def _auto_repeats(values: Mapping[str, Any], file_of: FileOf) -> dict[str, Any]:
 
 
 def _feature_options(group: str, given: Any, file_of: FileOf) -> dict[str, Any]:
-    """Return the checked options of one config group's features as plain data."""
+    """Return the checked options that features declare in one config group, as plain data."""
     if not isinstance(given, Mapping):
         raise InputError(f"{group}={given!r}: must be a mapping; look in {file_of(group)}")
     models = list(registry.config_models(group))

@@ -64,7 +64,7 @@ _RunKind = tuple[str, str]
 class RunTime(NamedTuple):
     """A run's times in seconds: `overhead` is the time outside its window, or None if it had no window.
 
-    Records are a hundred times larger, and a sweep may contain thousands of them.
+    Used instead of records, which are a hundred times larger: a sweep may contain thousands of them.
     """
 
     setting: str
@@ -97,7 +97,7 @@ def _kind(config: SettingConfig) -> _RunKind:
 
 
 class TimeLimits:
-    """Time limits of a sweep's jobs: the planned limits apply until this sweep has measured each setting in a block.
+    """Time limits of a sweep's jobs: a block's planned limit applies until this sweep has measured all of its settings.
 
     Records are read lazily.
     """
@@ -186,8 +186,8 @@ class PlanEstimate:
 
     GPU-hours and dollars cover what is allocated: on one machine, a run's devices; on a cluster, everything that a job
     makes unavailable to other users. The upper bound assumes that, on a machine, each run is retried as often as
-    `limits.retries` allows and takes its full time limit each time, and that a job is submitted twice and takes its
-    full time limit. Jobs that the cluster itself requeues are not counted twice.
+    `limits.retries` allows and uses its full time limit each time, and that a job is submitted twice and uses its full
+    time limit each time. Jobs that the cluster itself requeues are not counted twice.
 
     `basis` is the source of the expected figures. If `usd` is None, `usd_reason` explains why.
     """
@@ -249,7 +249,7 @@ def estimate(plan: Plan, settled: Collection[str] = (), observed: ObservedTimes 
 def _allocations(
     plan: Plan, block: PlannedBlock, runs: Sequence[Setting], observed: ObservedTimes
 ) -> list[_Allocation]:
-    """Return the allocations for the remaining `runs` of a block; a job may take its full time limit."""
+    """Return the allocations for the remaining `runs` of a block; a job may use its full time limit."""
     limits, site = plan.manifest.options.limits, plan.manifest.site
     run_limit = (1 + limits.retries) * (limits.run_seconds + limits.stop_grace_seconds)
     seconds = []

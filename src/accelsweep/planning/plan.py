@@ -313,7 +313,7 @@ def design_blocks(
     existing: Sequence[Block],
     part: PlanPart | None = None,
 ) -> BlockDesign:
-    """Return a grid's blocks: `existing` blocks that contain runs that are still wanted, and new blocks.
+    """Return a grid's blocks: `existing` blocks with runs that are still wanted, and new blocks.
 
     If `part` is given, its feature designs the blocks.
     """

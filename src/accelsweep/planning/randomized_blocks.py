@@ -56,7 +56,7 @@ class BlockDesign:
 
 
 class RepeatNumbering:
-    """Assigns repeat numbers and seeds: for each setting, the smallest that no block has used."""
+    """Assigns repeat numbers and seeds: for each setting, the smallest values that no block has used."""
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self._repeats: dict[str, set[int]] = {}
@@ -81,7 +81,7 @@ class RepeatNumbering:
 
 
 def _next_unused(used: set[int], first: int) -> int:
-    """Add the smallest number, from `first` on, that is not yet in `used` to `used`, and return it."""
+    """Return the smallest number that is at least `first` and not in `used`, and add it to `used`."""
     number = next(number for number in itertools.count(first) if number not in used)
     used.add(number)
     return number
@@ -131,7 +131,7 @@ def _design(
 def _wanted_runs(blocks: Sequence[Block], task: DesignInput) -> dict[str, tuple[Run, ...]]:
     """Return each block's wanted runs; the baseline is wanted if another run needs it.
 
-    A former baseline may have several runs in a block, of which the first counts as its repeat.
+    A former baseline may have several runs in a block, the first of which serves as its repeat.
     """
     wanted: dict[str, tuple[Run, ...]] = {}
     count = dict.fromkeys(task.settings, 0)
@@ -163,7 +163,7 @@ def _new_blocks(
 
 
 def _chunks(settings: Sequence[str], layer: int, task: DesignInput) -> Iterator[list[str]]:
-    """Yield each block's settings for one repeat of all `settings`, grouped by resource class and within the bounds.
+    """Yield each block's settings for one repeat of all `settings`, grouped by resource class and within bounds.
 
     The baseline comes first and is repeated `block.baseline_runs` times, but no more often than there are other
     settings: with only one other setting, the time for a second baseline run is better spent on more blocks.

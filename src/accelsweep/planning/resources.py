@@ -82,7 +82,7 @@ def _is_requested_model(config: SettingConfig, device: Device) -> bool:
 
 
 def device_models_for(config: SettingConfig, site: Site) -> tuple[str, ...]:
-    """Return the device models that may run this setting; empty if its config names no model, so that any may."""
+    """Return the device models that may run this setting; empty if its config specifies no model, so that any may."""
     if config.device_model is None:
         return ()
     inventory = site_for(config, site).inventory
@@ -90,7 +90,7 @@ def device_models_for(config: SettingConfig, site: Site) -> tuple[str, ...]:
 
 
 def resource_class(config: SettingConfig, site: Site) -> tuple[Any, ...]:
-    """Return a key that must be equal for settings to share a block: empty on one machine, the nodes on a cluster.
+    """Return a key that settings in the same block must share: empty on one machine, the required nodes on a cluster.
 
     A job with exclusive nodes occupies all their devices, so settings with fewer devices can share the job. On shared
     nodes, a setting with one device would leave the other devices of the allocation idle.
@@ -103,10 +103,11 @@ def resource_class(config: SettingConfig, site: Site) -> tuple[Any, ...]:
 
 
 def required_resources(config: SettingConfig, site: Site) -> Resources:
-    """Return what one run of this setting needs, excluding its time limit.
+    """Return the resources that one run of this setting needs, excluding its time limit.
 
-    A rank uses `threads` CPU cores. If that is not set, a GPU rank uses the site's `cpus_per_gpu`, and a CPU rank uses
-    its share of all the node's cores, as on a dedicated machine: any GPU would look good compared with a single core.
+    A rank uses `threads` CPU cores. If `threads` is not set, a GPU rank uses the site's `cpus_per_gpu`, and a CPU rank
+    uses its share of all the node's cores, as on a dedicated machine, because any GPU would look good compared with a
+    single core.
     """
     kind = node_kind_for(config, site).name if site.kinds else None
     return _resources(

@@ -1,6 +1,6 @@
 """Computes digests of the code that a sweep measures: the packages of its `_target_`s, located without importing them.
 
-Imports in the user's modules are followed to other user modules. Imports by name at run time are not detected.
+Imports in the user's modules are followed to other user modules. Dynamic imports at run time are not detected.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def source_digests(targets: Iterable[tuple[str, str]], path: ImportPath) -> dict
     """Return a digest of the source files for each top-level package among the `(key, target)` pairs.
 
     The user's folders come first on the path, as in a run. User modules imported by these packages are listed as
-    separate entries. For accelsweep itself, only the workloads and the measured features are digested. An installed
+    separate entries. For accelsweep itself, only the workloads and the measured features are hashed. An installed
     distribution is represented by its list of files and their hashes. Raises InputError if a package is not found.
     """
     digests: dict[str, str] = {}

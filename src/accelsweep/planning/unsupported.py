@@ -1,4 +1,4 @@
-"""Detects settings that the config or the declared inventory rules out at plan time.
+"""Detects, at plan time, settings that the config or the declared inventory rules out.
 
 Such a setting stays in the plan as an `unsupported` row with a reason. The planning machine is never queried; all other
 failures are detected on the machine that executes the run.

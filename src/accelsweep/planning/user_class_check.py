@@ -31,7 +31,7 @@ _FIRST_OF_TORCH = {"torch.optim": "params", "torch.optim.lr_scheduler": "optimiz
 """The argument that can be supplied only by the code that builds an optimizer or a schedule."""
 
 _MAX_DEPTH = 20
-"""The depth to which imports and base classes are followed."""
+"""The maximum depth to which imports and base classes are followed."""
 
 
 def refuse_missing_targets(configs: Iterable[SettingConfig], path: ImportPath) -> None:
@@ -181,7 +181,7 @@ def _arguments(target: str, path: ImportPath, depth: int) -> Arguments | None:
 
 
 def _defining_module(target: str, path: ImportPath, depth: int) -> _Module | None:
-    """Return the user's or accelsweep's module that binds the last part of `target` at top level."""
+    """Return the user or accelsweep module that binds the last part of `target` at top level."""
     package, *parts = target.split(".")
     places = spec_paths(package_spec(package, path)) if depth else []
     if not parts or not places or not (path.is_user_code(places[0]) or package == _OURS):
@@ -323,7 +323,7 @@ _OFTEN_PACKAGED = frozenset({"build", "docs", "example", "examples", "material",
 
 
 def refuse_shadows(home: Path) -> None:
-    """Raise InputError for a module in `home` with the name of a module of accelsweep or of a library that it imports.
+    """Raise InputError for a module in `home` that shares its name with accelsweep or one of its libraries.
 
     A run can import only one module of a given name, so either the user's code or a library would import the wrong one,
     possibly not until measurement has started.

@@ -17,7 +17,7 @@ TARGET_GROUPS = ("model", "data", "optimizer")
 """Config groups whose keys are a class's arguments; other added keys are checked where they are read."""
 
 OWN_CHOICE = "own"
-"""The file `conf/GROUP/own.yaml`, which contains a `_target_` that the user must set and no arguments."""
+"""The file `conf/GROUP/own.yaml`, which contains no arguments, only a `_target_` that the user must set."""
 
 
 def with_user_targets(composer: Composer, overrides: Sequence[str]) -> tuple[str, ...]:

@@ -130,12 +130,12 @@ def _fail_fast() -> Iterator[None]:
 def follow(
     folder: SweepFolder, tracking_uri: str | None = None, *, until_pid: int | None = None, echo: Echo = print
 ) -> Publication | None:
-    """Publish until the process `until_pid` ends or a signal arrives; then make a full pass and return its result.
+    """Publish until the process `until_pid` ends or a signal arrives; then make a final pass and return its result.
 
     Returns None, without importing mlflow, if a SQLite file is already up to date and no block starts in the meantime.
     If the store failed at the last poll, the final pass does not retry, because the user is waiting. Must run in the
-    main thread of a separate process, because it changes the priority and the signal handlers. Raises StoreUnavailable
-    if the store does not answer the final pass or rejects it.
+    main thread of a separate process, because it changes the process's priority and signal handlers. Raises
+    StoreUnavailable if the store does not respond during the final pass or rejects it.
     """
     os.nice(19)
     stop = threading.Event()

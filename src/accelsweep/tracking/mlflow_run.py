@@ -1,7 +1,7 @@
 """The desired state of an MLflow run as plain values; `run_writer` writes the differences to the store.
 
 MLflow rejects some characters in names, long values and lone surrogates. These are replaced here, so that an unusual
-key or log line in one run cannot block publishing the others.
+key or log line in one run cannot prevent the others from being published.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from accelsweep.redaction import masked
 KEY_TAG = "accelsweep.key"
 SOURCE_TAG = "accelsweep.source"
 PUBLISHED_TAG = "accelsweep.published"
-"""Tag with the digest of a run, set once the run has been written completely."""
+"""The tag that stores a run's digest, set once the run has been written completely."""
 
 CREATED_TAG = "accelsweep.created"
 PARENT_TAG = "mlflow.parentRunId"
@@ -79,7 +79,7 @@ class MlflowRun:
 
 
 def epoch_ms(iso: str) -> int:
-    """Return an ISO 8601 time in milliseconds since 1970."""
+    """Convert an ISO 8601 time to milliseconds since 1970."""
     return round(datetime.fromisoformat(iso).timestamp() * 1000)
 
 
@@ -111,7 +111,7 @@ def to_tags(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _with_valid_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace what MLflow rejects in names; a hash keeps names apart that would otherwise become identical."""
+    """Make names valid for MLflow; a hash distinguishes those that are too long or would otherwise become identical."""
     valid: dict[str, Any] = {}
     for name, value in values.items():
         clean = posixpath.normpath(_FORBIDDEN.sub("_", name)).lstrip("/.") or "_"

@@ -19,7 +19,8 @@ from accelsweep.tracking.snapshot import report_digest, run_digest
 from accelsweep.tracking.store_uri import resolve_uri, sqlite_path
 
 SWEEP_CONTINUES = "; the sweep goes on"
-"""Suffix of a publisher's messages about a store during a sweep. The driver shows such lines immediately."""
+"""The suffix of messages that a publisher prints about a store during a sweep. The driver shows such lines
+immediately."""
 
 
 class PublishedCopy(Frozen):

@@ -53,8 +53,8 @@ class ArtifactsTooLarge(AccelsweepError):
 class Publication:
     """The result of publishing.
 
-    `written` is the number of MLflow runs created, changed or deleted, `finished` the number of records in the store.
-    `damaged` describes the files that were left out.
+    `written` is the number of MLflow runs created, changed or deleted, and `finished` is the number of records in the
+    store. `damaged` describes the files that were left out.
     """
 
     sweep: str
@@ -76,8 +76,8 @@ def publish(
     """Copy whatever is missing or different to the store, which is always queried, regardless of `published.json`.
 
     An unresponsive store is retried for `retry_seconds` after the first failure, which is reported once through `echo`.
-    Raises StoreUnavailable after that, or immediately if the store rejects us; StoreDamaged for a damaged SQLite file;
-    NewerFile if a later version wrote the plan; ArtifactsTooLarge after everything else was copied.
+    Raises StoreUnavailable after that, or immediately if the store rejects the request; StoreDamaged for a damaged
+    SQLite file; NewerFile if a later version wrote the plan; ArtifactsTooLarge after everything else was copied.
     """
     uri = resolve_uri(folder.home, tracking_uri)
     if sqlite_path(uri) is None:
@@ -174,7 +174,7 @@ def publish_runs(writer: RunWriter, snapshot: Snapshot) -> set[str]:
             writer.write(run)
             keys.add(run.key)
     if group is None:
-        writer.remove(UNSUPPORTED_KEY)  # only now that no setting has it as its parent
+        writer.remove(UNSUPPORTED_KEY)  # possible only now, when no setting has it as its parent
     for running in snapshot.running.values():
         writer.write(running_run(running, settings[running.setting]))
     for finished in snapshot.finished.values():
@@ -184,7 +184,7 @@ def publish_runs(writer: RunWriter, snapshot: Snapshot) -> set[str]:
             try:
                 writer.write(finished_run(snapshot.folder, finished, setting))
             except (DamagedFile, FileNotFoundError):
-                continue  # it changed meanwhile: the next snapshot reports it
+                continue  # it changed in the meantime: the next snapshot reports it
     return keys
 
 

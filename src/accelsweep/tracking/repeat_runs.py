@@ -1,7 +1,7 @@
-"""Builds MLflow runs for repeats and reports, copied from records without computing any numbers.
+"""Builds MLflow runs for repeats and reports; all numbers are copied from records, and none are computed.
 
 Tags with a plain name (`outcome`, `hardware`, `verdict`) are for people; those that start with `accelsweep.` belong to
-the publisher. Metrics keep their record names, which include the unit.
+the publisher. Metrics keep the names used in records, which include the unit.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from accelsweep.tracking.mlflow_run import (
 from accelsweep.tracking.snapshot import FinishedRun, RunningRun, Snapshot, run_digest
 
 RUNNING_SOURCE = "running"
-"""Prefix of the source of a run without a record."""
+"""The prefix of `source` for a run without a record."""
 
 CREATED_BY = {"mlflow.source.name": "accelsweep"}
 
 _STATUS = {Outcome.measured: "FINISHED", Outcome.unsupported: "FINISHED", Outcome.timed_out: "KILLED"}
-_VISIBLE_NAME = 24  # characters of a run name shown in MLflow's list
+_VISIBLE_NAME = 24  # the number of characters of a run name that MLflow's list shows
 _MAX_LABEL = 250
 _MAX_POINTS = 100
 
@@ -63,7 +63,7 @@ def setting_key(setting: str) -> str:
 def run_name(axes: Mapping[str, Any], repeat: int | None = None) -> str:
     """Return the run name of a setting or a repeat: `cuda x2, bf16, b256 #2`.
 
-    It is truncated to what the UI shows; the tag `setting` contains the full name.
+    It is truncated to the length that the UI shows; the tag `setting` contains the full name.
     """
     suffix = "" if repeat is None else f" #{repeat}"
     name, limit = storable_text(short_label(axes)), _VISIBLE_NAME - len(suffix)
@@ -78,7 +78,7 @@ def setting_tags(setting: PlannedSetting) -> dict[str, str]:
 def finished_run(folder: SweepFolder, finished: FinishedRun, setting: PlannedSetting) -> MlflowRun:
     """Return the MLflow run for a record. Raises DamagedFile if the record was damaged after the snapshot.
 
-    Name and params follow the plan's axes: the record may be from an earlier revision with fewer axes.
+    The name and params follow the plan's axes: the record may be from an earlier revision with fewer axes.
     """
     record = read_record(folder, finished.run)
     damage = steps_damage(record, folder.steps(record.run))
@@ -179,7 +179,7 @@ def curves(steps: Path, started: int, max_points: int = _MAX_POINTS) -> tuple[Me
     """Return `curve/samples_per_second` and `curve/train_loss` over the steps after warm-up from a run's steps.parquet.
 
     Consecutive steps are merged into one point if there are more than `max_points`. A point's time is `started`
-    (milliseconds since 1970) plus the duration of the steps so far, so start-up costs are excluded. Returns an empty
+    (milliseconds since 1970) plus the duration of the steps so far, so start-up time is excluded. Returns an empty
     result if the file is missing, damaged or contains no such steps.
     """
     try:
@@ -203,7 +203,7 @@ def curves(steps: Path, started: int, max_points: int = _MAX_POINTS) -> tuple[Me
 
 
 def _per_step(table: parquet.Table, step: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return, per step, the slowest rank's seconds, the samples of all ranks and the mean of their finite losses."""
+    """Return, per step, the slowest rank's time in seconds, the samples of all ranks and their mean finite loss."""
     count = int(step.max()) + 1
     seconds, samples = np.zeros(count), np.zeros(count)
     np.maximum.at(seconds, step, table["step_seconds"].to_numpy())

@@ -1,7 +1,7 @@
 """Brings MLflow runs to their desired state, one by one, so that the process can be killed and rerun at any point.
 
 A run is created with its key and source, then filled and ended. Its digest is written last, so a run with a digest is
-complete. Filling is idempotent: params are only added, and metric points carry the record's times.
+complete. Filling is idempotent: params are only added, and metric points use the record's timestamps.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RunWriter:
         self.too_large = {} if too_large is None else too_large
 
     def has(self, key: str, source: str, digest: str, parent: str | None) -> bool:
-        """Return whether exactly one run has this key, and it is complete and has this parent."""
+        """Return whether exactly one run has this key, and that run is complete and has this parent."""
         stored = self.stored.get(key, [])
         return (
             len(stored) == 1
@@ -110,14 +110,14 @@ class RunWriter:
         self._ids.pop(key, None)
 
     def log_progress(self, key: str, step: int) -> None:
-        """Log the number of finished steps of a running run as `steps_done`."""
+        """Log the number of finished steps of a run in progress as `steps_done`."""
         self._client.log_metric(self._ids[key], "steps_done", float(step), step=step)
 
     def kill_abandoned(self, keys: Collection[str]) -> None:
-        """Mark all runs that the store lists as running as KILLED, except those whose key is in `keys`.
+        """Mark as KILLED all runs that the store lists as running, except those whose key is in `keys`.
 
-        The digest is invalidated first, so that if the publisher dies here and the run is resumed, the run is filled
-        again.
+        The digest is invalidated first, so that the run is filled again if the publisher dies here and the run is later
+        resumed.
         """
         for run in [run for duplicates in self.stored.values() for run in duplicates]:
             if run.status == "RUNNING" and run.key not in keys:
@@ -127,7 +127,7 @@ class RunWriter:
                 self.written += 1
 
     def _published(self, key: str, digest: str) -> str:
-        """Return the digest to tag the run with, which differs if the run lacks artifacts."""
+        """Return the digest with which to tag the run; a suffix marks a run that lacks artifacts."""
         missing = self.too_large.get(key)
         return f"{digest} without {len(missing)}" if missing else digest
 

@@ -152,7 +152,7 @@ def _settings_view(axes: Sequence[str], rate: str, memory: str) -> dict[str, Any
 
 
 def _repeats_view(rate: str) -> dict[str, Any]:
-    """Return the repeats view, with their curves and the spread of each setting's rates."""
+    """Return the view of the repeats, with their curves and the spread of each setting's rates."""
     charts = [
         _line("curve/samples_per_second", "samples per second, step by step"),
         _line("curve/train_loss", "training loss"),

@@ -30,7 +30,7 @@ _MAX_LISTED = 20
 def unsupported_group_run(snapshot: Snapshot) -> MlflowRun | None:
     """Return the parent run for all settings that cannot run, or None if all can.
 
-    Its start time precedes those of all other runs of the sweep, which places it at the end of MLflow's list.
+    Its start time is earlier than that of any other run in the sweep, which places it at the end of MLflow's list.
     """
     settings: dict[str, list[str]] = {}
     for setting in snapshot.manifest.settings:
@@ -102,7 +102,7 @@ def setting_run(snapshot: Snapshot, setting: PlannedSetting) -> MlflowRun | None
 
 
 def _status(snapshot: Snapshot, runs: Sequence[str], finished: Sequence[FinishedRun]) -> str:
-    """Return RUNNING while a repeat is being measured, KILLED if any is missing, FAILED if none was measured."""
+    """Return RUNNING while a repeat is being measured, KILLED if any repeat is missing, FAILED if none was measured."""
     if any(run in snapshot.running for run in runs):
         return "RUNNING"
     if len(finished) < len(runs):

@@ -25,7 +25,8 @@ FileStamp = tuple[int, int]
 """A file's modification time in nanoseconds and its size."""
 
 _LAYOUT_VERSION = 1
-"""Increment when the name, parent, status, tags, params or metrics of runs change, so that existing copies update."""
+"""Increment when the name, parent, status, tags, params or metrics of runs change, so that existing copies are
+updated."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class RunningRun:
-    """A run in progress. `since` is its start time (ISO 8601), `step` the number of finished steps, if known."""
+    """A run in progress. `since` is its start time (ISO 8601), and `step` is the number of finished steps, if known."""
 
     run: str
     setting: str
@@ -79,7 +80,7 @@ class Snapshot:
         return [run.sha256 for run in self.finished.values()]
 
     def without_steps(self) -> Snapshot:
-        """Return the snapshot with the step counts of running runs removed."""
+        """Return the snapshot without the step counts of runs in progress."""
         return replace(self, running={name: replace(run, step=None) for name, run in self.running.items()})
 
     def findings_of(self, setting: str) -> tuple[SettingFinding, ...]:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Experiment, Run
 
 SWEEP_TAG = "accelsweep.sweep"
-"""The experiment's tag with the ID of the sweep that owns it."""
+"""The experiment tag that stores the ID of the sweep that owns the experiment."""
 
 DEFAULT_NOTE = (
     "A sweep of accelsweep: every run is a setting, its children are the setting's repeats, and "
@@ -119,10 +119,11 @@ def connect(folder: SweepFolder, uri: str, records: Collection[str] = ()) -> Sto
 def get_or_create_experiment(
     client: MlflowClient, folder: SweepFolder, uri: str, records: Collection[str]
 ) -> Experiment:
-    """Return the sweep's experiment, created or restored if needed. Raises InputError if other sweeps own all names.
+    """Return the sweep's experiment, created or restored if needed.
 
-    A SQLite file belongs to its folder, so the name identifies the experiment. Other stores are shared: the sweep is
-    identified by an ID, and its experiment takes the first name that no other sweep owns.
+    Raises InputError if other sweeps own all candidate names. A SQLite file belongs to its folder, so the name
+    identifies the experiment. Other stores are shared: the sweep is identified by an ID, and its experiment takes the
+    first name that no other sweep owns.
     """
     if sqlite_path(uri) is not None:
         existing = client.get_experiment_by_name(folder.name)
@@ -241,12 +242,12 @@ def _stored_run(run: Run) -> StoredRun:
 
 
 def create_database(uri: str, home: Path, sweep: str = "NAME") -> None:
-    """Create the file of a SQLite store if there is none, atomically. Does nothing for any other store.
+    """Atomically create the file of a SQLite store if it does not exist. Does nothing for any other store.
 
     MLflow's first migration of a SQLite file is not guarded against other processes. The file is therefore created
     under a temporary name and linked into place once complete. If another process, such as a run's own logger, is
-    creating the file in place, this function waits for it. Raises StoreDamaged if the path is not a regular file,
-    and InputError on a file system without file locks.
+    creating the file in place, this function waits for it. Raises StoreDamaged if the path is not a regular file, and
+    InputError on a file system that does not support file locking.
     """
     for logger in ("alembic", "mlflow.store.db"):
         logging.getLogger(logger).setLevel(logging.WARNING)  # otherwise each of about 50 migrations is logged
@@ -335,6 +336,6 @@ def _database_lock(uri: str) -> Iterator[None]:
         with sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool).connect() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(sqlalchemy.select(sqlalchemy.func.pg_advisory_lock(_ADVISORY_LOCK)))
-            yield  # the lock ends with the connection
+            yield  # the lock is released when the connection closes
     except sqlalchemy.exc.SQLAlchemyError as error:
         raise ConnectionError(str(getattr(error, "orig", None) or error).splitlines()[0]) from error

@@ -1,4 +1,4 @@
-"""Classifies errors of an MLflow store: retrying may fix some; all others are reported with a cause and a remedy."""
+"""Classifies errors from an MLflow store: retrying may fix some; all others are reported with a cause and a remedy."""
 
 from __future__ import annotations
 

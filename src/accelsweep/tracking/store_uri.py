@@ -76,7 +76,7 @@ def artifact_location(folder: SweepFolder, uri: str) -> str | None:
 
 
 def require_file_locks(uri: str) -> None:
-    """Raise InputError if a SQLite file would have to be created on a file system without locks.
+    """Raise InputError if a SQLite file would have to be created on a file system that does not support locking.
 
     SQLite itself would only keep reporting that the database is locked.
     """

@@ -1,4 +1,7 @@
-"""MLflow's UI for a folder's results: a loopback server that leaves no processes behind, and the user's browser."""
+"""Serves MLflow's UI for a folder's results on the loopback interface, and opens it in the user's browser.
+
+The server leaves no processes behind.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ def serve_ui(
 
     `port` defaults to MLflow's 5000, or to any free port if that is in use. If the store is a tracking server, no
     server is started. The published sweeps are listed with links, and the newest one is opened in the browser; if
-    `browser` is None, on a desktop only. Raises InputError if the requested port is in use.
+    `browser` is None, this happens only on a desktop. Raises InputError if the requested port is in use.
     """
     uri = resolve_uri(home, tracking_uri)
     if is_server(uri):
@@ -125,7 +128,7 @@ class PortTaken(AccelsweepError):
 
 
 class Server:
-    """A running MLflow server with its log; `running_server` starts one."""
+    """A running MLflow server and its log; `running_server` starts one."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, log: IO[bytes]) -> None:
         self.process = process
