@@ -70,7 +70,7 @@ class VersionsRequest(Extension):
         gate, overrides = self.gate, request.overrides
         has_threshold = any(word.lstrip("+").partition("=")[0] == "analysis.threshold" for word in overrides)
         if gate is not None and request.until_decided and not has_threshold:
-            # With a different threshold, the additional blocks would not settle the question that the gate asks.
+            # With a different threshold, the additional blocks might not settle whether the gate passes.
             request = replace(request, overrides=(*overrides, f"analysis.threshold={gate.threshold:g}"))
         return replace(request, name=request.name or comparison_name(home, request.overrides))
 
@@ -117,8 +117,7 @@ class VersionComparison:
 def measure_versions(home: Path, request: Request) -> tuple[int, VersionComparison | None]:
     """Measure the versions and write the report; return the exit code and the comparison, if there are findings.
 
-    If `fail_if` is set, the exit code is 3 if a regression is shown, 1 if a setting could not be judged, and 0
-    otherwise.
+    With `fail_if`, the exit code is 3 for a regression, 1 if a setting could not be judged, and 0 otherwise.
     """
     from accelsweep.analysis.compare_sweeps import gate_findings, worst
 

@@ -99,7 +99,7 @@ def _version_grid(folder: SweepFolder, tree: Tree, overrides: Sequence[str]) -> 
 
 
 def _config_differences(grids: Sequence[tuple[Version, CheckedGrid]]) -> list[str]:
-    """Return notes that name, for each version, the first config key that differs from the first version, if any."""
+    """Return a note for each version whose config differs from the first version's, with the first key that differs."""
     (first_version, first), *others = grids
     return [
         f"conf/ differs: {key} is {override_value(ours)} in {first_version.name} and {override_value(theirs)} in "

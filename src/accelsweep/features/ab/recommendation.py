@@ -13,7 +13,7 @@ from accelsweep.records.plan import Manifest
 from accelsweep.run_config import VERSION
 
 _MAX_LABEL_WORDS = 4
-"""Maximum number of words of a setting's label in the headline; the table shows the full label."""
+"""Maximum length, in words, of a setting's label in the headline; the table shows the full label."""
 
 _DECIDED = (*LESS, *MORE, Verdict.same)
 
@@ -60,7 +60,7 @@ def about_versions(situation: Situation, more: int) -> Recommendation | None:
 
 
 def _comparison_text(setting: SettingFinding, first: str) -> str:
-    """Return a comparison, such as `HEAD is 3.0 % slower at batch 256 [-4.1, -1.9]`."""
+    """Describe a comparison, such as `HEAD is 3.0 % slower at batch 256 [-4.1, -1.9]`."""
     name, label = setting.axes[VERSION], _label(setting)
     if setting.ratio is None:
         missing = "was not measured" if setting.verdict is Verdict.not_measured else "cannot be compared"

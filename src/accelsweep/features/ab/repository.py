@@ -16,14 +16,14 @@ from accelsweep.git import GitFailed, git
 
 @dataclass(frozen=True)
 class Repository:
-    """A checkout's top-level folder, and the working directory's path `place` relative to it."""
+    """A checkout's top-level folder, and `place`, the path of the working directory relative to it."""
 
     checkout: Path
     place: str
 
     @classmethod
     def around(cls, home: Path) -> Repository:
-        """Return the repository around `home`. Raises InputError if `home` is not inside a checkout."""
+        """Return the repository that contains `home`. Raises InputError if `home` is not inside a checkout."""
         try:
             checkout = git(home, "rev-parse", "--show-toplevel").removesuffix("\n")
         except GitFailed as error:
@@ -35,7 +35,10 @@ class Repository:
         return cls(Path(checkout), place.as_posix())
 
     def version(self, name: str) -> Version:
-        """Return the commit of a revision, such as a branch, a hash or `HEAD~2`. Raises InputError if there is none."""
+        """Return the commit that a revision, such as a branch, a hash or `HEAD~2`, refers to.
+
+        Raises InputError if there is none.
+        """
         try:
             commit = git(self.checkout, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         except GitFailed:

@@ -57,7 +57,7 @@ def create_trees(
 ) -> Iterator[tuple[Tree, ...]]:
     """Create missing and modified trees, and pass all trees to the `with` block, which plans the sweep.
 
-    If planning fails and there is no earlier plan, the trees are removed, so that wrong input leaves nothing behind.
+    If planning fails and there is no earlier plan, the trees are removed, so that invalid input leaves nothing behind.
     Unless `keep` is set, new trees are always removed.
     """
     with _versions_lock(folder):
@@ -154,11 +154,14 @@ def _make_writable(tree: Path) -> None:
 
 
 def _change_modes(tree: Path, change: Callable[[int], int]) -> None:
-    """Change the modes of a tree's contents, except links. Folders come first, to make their contents accessible."""
+    """Change the modes of a tree and its contents, except links.
+
+    Folders are changed first, to make their contents accessible.
+    """
     if not tree.is_dir() or tree.is_symlink():
         return
     content = (Path(parent, name) for parent, folders, files in os.walk(tree) for name in (*folders, *files))
     for path in (tree, *content):
         if not path.is_symlink():
-            with contextlib.suppress(PermissionError):  # another user's file, or a disk without permission bits
+            with contextlib.suppress(PermissionError):  # another user's file, or a file system without permission bits
                 path.chmod(change(path.stat().st_mode))

@@ -77,8 +77,8 @@ def working_files(repository: Repository) -> list[Path]:
 def copy_working_tree(repository: Repository, version: Version, target: Path) -> None:
     """Copy the working tree to `target`.
 
-    Raises AccelsweepError if the tree changed after its digest was computed, or if the disk does not support symbolic
-    links.
+    Raises AccelsweepError if the tree changed after its digest was computed, or if the file system does not support
+    symbolic links.
     """
     partial = target.with_name(f".{target.name}.part")
     shutil.rmtree(partial, ignore_errors=True)
@@ -125,8 +125,8 @@ def _digest(top: Path, files: Iterable[Path]) -> str:
 def environments(home: Path, names: Sequence[str]) -> tuple[Tree, ...]:
     """Return the environments of the Python interpreters at these paths as versions.
 
-    Raises InputError if there are fewer than two environments, if one cannot measure, or if two contain the same
-    packages.
+    Raises InputError if there are fewer than two environments, if one cannot run measurements, or if two contain the
+    same packages.
     """
     if len(names) < 2:
         raise InputError("--python specifies one environment, but a comparison needs at least two: use it twice")
@@ -143,7 +143,7 @@ def environments(home: Path, names: Sequence[str]) -> tuple[Tree, ...]:
 
 
 def _environment(home: Path, name: str) -> Tree:
-    python = (home / Path(name).expanduser()).absolute()  # unresolved: a venv's interpreter is a link to its base's
+    python = (home / Path(name).expanduser()).absolute()  # not resolved: a venv's interpreter is a symlink to its base
     full_version, packages = _query_interpreter(python, name)
     ours = packages.get("accelsweep")
     missing = [package for package in ("accelsweep", *PACKAGES) if package not in packages]

@@ -64,7 +64,7 @@ def last_lines(findings: Findings) -> list[str]:
 
 
 def _duration(seconds: float) -> str:
-    """Format a duration as `42 s`, or as `6:30:00` from 5 minutes up."""
+    """Format a duration as `42 s`, or as `6:30:00` if it is at least 5 minutes."""
     return fmt.number(seconds, "s") if seconds < 300 else format_duration(seconds)
 
 

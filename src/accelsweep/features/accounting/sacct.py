@@ -42,9 +42,10 @@ def job_of(environment: Mapping[str, Mapping[str, Any]]) -> str | None:
 class JobAccount(Frozen):
     """A job's accounting data, or the `reason` why there is none.
 
-    `state` is Slurm's final state. `submitted_at` is the time of the first submission, `ended_at` of the last end, in
-    ISO 8601 (UTC). A requeued job has several `starts`; `queue_seconds` and `elapsed_seconds` are sums over them. If
-    known, `energy_joules` covers all nodes and starts; if not, `energy_reason` states why.
+    `state` is Slurm's final state. `submitted_at` is the time of the first submission, and `ended_at` is when the last
+    start ended, both in ISO 8601 (UTC). A requeued job has several `starts`; `queue_seconds` and `elapsed_seconds` are
+    sums over them. If known, `energy_joules` covers all nodes and starts; otherwise, `energy_reason` explains why it is
+    missing.
     """
 
     number: str
@@ -88,7 +89,7 @@ _REQUEUED = re.compile(r"REQUEUED|PREEMPTED|NODE_FAIL|RESIZING")
 """Final states of a start after which the job continues under the same number."""
 
 _INVALID_JOULES = 2.0**63
-"""Larger values are Slurm's 64-bit codes for "unknown", which old versions print, or negative numbers."""
+"""Larger values are either Slurm's 64-bit codes for "unknown", as printed by old versions, or negative numbers."""
 
 _NOT_ENDED = "sacct has no end time for job"
 
@@ -194,7 +195,7 @@ def _energy(start: Start) -> float | str:
     """Return the joules of one start, or the reason why they are unknown.
 
     Slurm's own sum over steps counts a node twice if a step runs inside `batch`. `extern` covers all nodes for the
-    whole time, and so does `batch` on a single node. A value of 0 means that there is no counter.
+    entire duration, as does `batch` on a single node. A value of 0 means that there is no energy counter.
     """
     step = "extern" if start.steps.get("extern") else "batch" if start.node_count == 1 else None
     if step is not None and (joules := start.steps.get(step)):
@@ -203,7 +204,10 @@ def _energy(start: Start) -> float | str:
 
 
 def _starts(folder: SweepFolder, numbers: Sequence[str]) -> Iterator[Start]:
-    """Yield these jobs' starts in order. Starts from other folders belong to earlier jobs with a reused number."""
+    """Yield these jobs' starts in order.
+
+    Starts from other folders belong to earlier jobs whose numbers have been reused.
+    """
     output = ask(
         *("sacct", "--noheader", "--parsable2", "--duplicates", f"--format={_FIELDS}", f"--jobs={','.join(numbers)}"),
         timeout_seconds=_TIMEOUT_SECONDS,
@@ -230,7 +234,7 @@ def read_starts(listing: str) -> list[tuple[Start, str]]:
 
 
 def _time(text: str) -> datetime | None:
-    """Return a time in UTC; None for `Unknown` and `None`."""
+    """Parse a time as UTC; return None for `Unknown` and `None`."""
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC)
     except ValueError:
@@ -273,7 +277,7 @@ def _metrics(row: RunRow, job: JobAccount) -> Iterator[tuple[str, Metric]]:
 
 
 def _result(row: RunRow) -> Metric | None:
-    """Return the run's time to result, excluding queue time; None if the task defines no such result."""
+    """Return the run's time to result, excluding queue time; None if the task does not define one."""
     target = row.metrics.get("time_to_target_wall_seconds")
     if target is not None:
         return Metric(target.value, "s", target.reason, _TARGET, "clock")

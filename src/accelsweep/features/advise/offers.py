@@ -1,7 +1,7 @@
-"""Offers: ways to run a whole training, on locally measured settings, or on devices projected from the best one.
+"""Offers: ways to complete a training run, on locally measured settings or on devices projected from the best one.
 
-Hours are samples divided by a rate. Projections onto several devices use this sweep's GPU scaling, or else published
-efficiencies. Nothing is projected onto several machines.
+Hours are the number of samples divided by a rate. Projections onto several devices use the GPU scaling measured in this
+sweep, or else published efficiencies. There are no projections onto several machines.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Fit(StrEnum):
 
 
 class Offer(Frozen):
-    """A way to run the whole training, on `count` devices called `name`; `reason` states why there are no numbers.
+    """A way to complete a training run on `count` devices called `name`; `reason` explains why there are no numbers.
 
-    Hours and USD are for the whole training, either measured or projected. `key` identifies the device in the table of
-    boards. `paid` is the payment model, empty if there is no price; `outlay_usd` is the upfront cost of a purchase.
-    `source` is where the numbers come from; `notes` are caveats.
+    Hours and USD are for the entire training run, either measured or projected. `key` identifies the device in the
+    table of boards. `paid` is the payment model, empty if there is no price; `outlay_usd` is the upfront cost of a
+    purchase. `source` is where the numbers come from; `notes` are caveats.
     """
 
     tier: Tier
@@ -160,7 +160,7 @@ def rate_of(setting: SettingFinding) -> Estimate | None:
 
 
 def tier_of(setting: SettingFinding) -> Tier:
-    """Return how much hardware a setting was measured on."""
+    """Return the tier of the hardware on which a setting was measured."""
     if setting.num_nodes > 1:
         return Tier.cluster
     if setting.accelerator == "cpu":
@@ -320,7 +320,7 @@ def hours_of(offer: Offer) -> Ends | None:
 
 
 def usd_of(offer: Offer) -> Ends | None:
-    """Return an offer's cost in USD for the whole training, or None if there is no price."""
+    """Return an offer's cost in USD for the entire training run, or None if there is no price."""
     usd = offer.usd_measured or offer.usd_projected
     return None if usd is None else Ends(usd.value, usd.low, usd.high)
 
@@ -339,7 +339,7 @@ def fit(span: Ends | None, bound: float | None) -> Fit:
 
 
 def judged(offer: Offer, terms: Terms) -> Offer:
-    """Return the offer with its fits added. A purchase counts towards the budget at full price."""
+    """Return the offer with `in_time` and `in_budget` set. A purchase counts towards the budget at full price."""
     in_budget = fit(usd_of(offer), terms.usd)
     if terms.usd is not None and offer.outlay_usd is not None and offer.outlay_usd > terms.usd:
         in_budget = Fit.no
@@ -352,7 +352,7 @@ def ranked(offers: Sequence[Offer], terms: Terms) -> tuple[Offer, ...]:
 
 
 def grade(offer: Offer) -> int:
-    """Return 0 for an offer that certainly meets both bounds and fits in memory, 1 for a possible one, 2 for others."""
+    """Return 0 if the offer certainly meets both bounds and fits in memory, 1 if it possibly does, and 2 otherwise."""
     if offer.reason is not None or offer.room is MemoryFit.too_large or Fit.no in (offer.in_time, offer.in_budget):
         return 2
     fits = offer.measured or offer.room is MemoryFit.fits

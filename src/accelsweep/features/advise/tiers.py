@@ -1,4 +1,4 @@
-"""Advice on hardware for a whole training: the least that meets the bounds, the cheapest, and what would change either.
+"""Advice on hardware for a training run: the least that meets the bounds, the cheapest, and what would change either.
 
 A pure function of offers and bounds. Projections are always marked as such.
 """
@@ -83,7 +83,7 @@ def _either(names: Iterable[str]) -> str:
 
 
 def _of_ends(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
-    """Yield the interval ends that would make another device kind cheapest; errors are shared within a kind."""
+    """Yield the interval ends that would make a different device kind cheapest; devices of a kind share errors."""
     own, rivals = usd_of(choice), _rivals(offers, choice)
     if own is None or own.high is None:
         return
@@ -185,7 +185,7 @@ def _perhaps(offers: Sequence[Offer]) -> str:
 
 
 def _at_least(offers: Sequence[Offer], terms: Terms) -> str:
-    """Return the minimum number of the fastest device that is needed, assuming perfect scaling."""
+    """Return how many of the fastest device would be needed at minimum, assuming perfect scaling."""
     single = [one for one in offers if one.tier is Tier.one and hours_of(one) is not None]
     fastest = min(single, key=lambda one: (hours_of(one) or (math.inf,))[0], default=None)
     hours = None if fastest is None else hours_of(fastest)
@@ -197,13 +197,13 @@ def _at_least(offers: Sequence[Offer], terms: Terms) -> str:
 
 
 def in_words(offer: Offer) -> str:
-    """Format an offer's needs: `takes 3.1 h [3.0, 3.2]`, or `would take about 9.1 h, 6.2 to 13, for about 7 USD`."""
+    """Format time and cost: `takes 3.1 h [3.0, 3.2]`, or `would take about 9.1 h, 6.2 to 13, for about 7 USD`."""
     cost = ", and has no price" if usd_of(offer) is None else f", for {span_words(offer, 'usd')}"
     return f"{'takes' if offer.measured else 'would take'} {span_words(offer, 'hours')}{cost}"
 
 
 def span_words(offer: Offer, which: str) -> str:
-    """Format the time or the USD with its interval: in brackets if measured, with `about` if projected."""
+    """Format the time or the cost with its interval: in brackets if measured, with `about` if projected."""
     projected = offer.hours_projected if which == "hours" else offer.usd_projected
     measured = offer.hours_measured if which == "hours" else offer.usd_measured
     one = projected or measured

@@ -62,7 +62,7 @@ _UNREADABLE = (
 
 
 class RefusedArchive(InputError):
-    """The archive is damaged, foreign or too large. Nothing was written."""
+    """The archive is damaged, too large or not from accelsweep. Nothing was written."""
 
     def __init__(self, path: Path, why: str) -> None:
         """`path` is the archive, `why` the problem."""
@@ -97,8 +97,8 @@ class CheckedArchive:
 def checked(path: Path) -> Iterator[CheckedArchive]:
     """Check the entire archive at `path`, then open it.
 
-    Raises RefusedArchive if it is damaged, foreign or too large, FileNotFoundError if it does not exist, and NewerFile
-    if a later version wrote it.
+    Raises RefusedArchive if it is damaged, too large or not from accelsweep, FileNotFoundError if it does not exist,
+    and NewerFile if a later version wrote it.
     """
     try:
         file = open_regular(path)

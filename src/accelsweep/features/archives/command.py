@@ -33,7 +33,7 @@ _MAX_NAMED = 5
 def export_sweep(home: Path, name: str, to: Path | None) -> Path:
     """Update the report, pack the sweep into `to` (by default `NAME.zip` in `home`), and return the archive's path.
 
-    Raises InputError if the file exists, and AccelsweepError while the sweep is being run.
+    Raises InputError if the file exists, and AccelsweepError if the sweep is being run.
     """
     folder = existing_sweep(home, name)
     target = to or home / f"{folder.name}.zip"

@@ -80,7 +80,7 @@ _PLACES: dict[str, type[Document] | None] = {
         for file in registry.files()
     },
 }
-"""Pattern of an allowed path -> its document. Nothing else is packed or accepted."""
+"""Pattern of an allowed path -> the type of the document there, if any. Nothing else is packed or accepted."""
 
 
 class ArchivedFile(Frozen):
@@ -181,7 +181,7 @@ def _sources(folder: SweepFolder, report: list[str]) -> Iterator[tuple[str, Path
 
 def _block_sources(folder: SweepFolder) -> Iterator[tuple[str, Path | bytes]]:
     for block in Manifest.read(folder.manifest).blocks:
-        with contextlib.suppress(FileNotFoundError, DamagedFile):  # the analysis also skips it
+        with contextlib.suppress(FileNotFoundError, DamagedFile):  # the analysis skips such a block too
             yield f"sweep/blocks/{block.name}.json", _masked(folder.block(block.name))
         if folder.done(block.name).is_file():
             yield f"sweep/blocks/{block.name}.done.json", folder.done(block.name)
@@ -226,7 +226,7 @@ def _write(file: IO[bytes], contents: Contents, sources: Mapping[str, Path | byt
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    """Return a ZIP member with metadata that depends on its name only."""
+    """Return a ZIP member whose metadata depends only on its name."""
     member = zipfile.ZipInfo(name, _SAME_TIME)
     member.compress_type, member.create_system, member.external_attr = zipfile.ZIP_DEFLATED, _UNIX, _PLAIN_FILE
     return member
@@ -255,13 +255,13 @@ DRAWERS = (
 
 
 def drawn_with() -> dict[str, str]:
-    """Return what else, besides the records, determines the bytes of findings and report: versions, system, machine."""
+    """Return what, besides the records, determines the bytes of findings and report: versions, system and machine."""
     versions = {name: metadata.version(name) for name in DRAWERS}
     return {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine(), **versions}
 
 
 MAX_STEP_ROWS = 5_000_000
-"""Maximum number of rows, which is steps times ranks, in a run's table."""
+"""Maximum number of rows (steps times ranks) in a run's table."""
 
 _PHASES = frozenset({"warmup", "window"})
 

@@ -43,7 +43,7 @@ class Booster(Protocol):
     """
 
     def fit(self, features: Features, labels: Labels) -> None:
-        """Train from scratch on features (rows, columns) and classes (rows,), numbered from 0."""
+        """Train from scratch on features (rows, columns) and zero-based classes (rows,)."""
 
     def predict(self, features: Features) -> Scores:
         """Return the last fit's scores of class 1 (rows,), or probabilities of all classes (rows, classes)."""
@@ -106,9 +106,9 @@ def prepares_apart(prepare: str) -> bool:
 
 
 class XGBoost:
-    """Trees by `xgboost.train` on CPUs or GPUs (T. Chen, C. Guestrin, KDD 2016); other parameters keep their defaults.
+    """Trees trained with `xgboost.train` on CPUs or GPUs (T. Chen, C. Guestrin, KDD 2016).
 
-    https://xgboost.readthedocs.io/en/stable/parameter.html
+    Other parameters keep their defaults. https://xgboost.readthedocs.io/en/stable/parameter.html
     """
 
     def __init__(
@@ -166,12 +166,12 @@ class XGBoost:
         return scores
 
     def count(self) -> int:
-        """Return the rounds of the trained model."""
+        """Return the number of rounds in the trained model."""
         return int(self._booster.num_boosted_rounds())
 
     @contextmanager
     def together(self, rank: int, size: int, first: Callable[[Any], Any]) -> Iterator[None]:
-        """Join XGBoost's communicator. Its tracker is a thread in rank 0."""
+        """Join XGBoost's communicator. The tracker is a thread in rank 0."""
         from xgboost import collective
         from xgboost.tracker import RabitTracker
 
@@ -199,7 +199,7 @@ class XGBoost:
 
 
 def device_of(booster: Any) -> str:
-    """Return the device that a model was trained on, because XGBoost falls back to the CPU without an error."""
+    """Return the device on which a model was actually trained: XGBoost falls back to the CPU without an error."""
     return str(json.loads(booster.save_config())["learner"]["generic_param"]["device"])
 
 
@@ -224,7 +224,7 @@ def _words_of(library: Any) -> Iterator[None]:
 
 
 class LightGBM:
-    """Trees by `lightgbm.train` (G. Ke et al., NIPS 2017) on the CPU, because its wheels lack CUDA support."""
+    """Trees trained with `lightgbm.train` on the CPU; its wheels lack CUDA support (G. Ke et al., NIPS 2017)."""
 
     def __init__(
         self,
@@ -284,7 +284,7 @@ class LightGBM:
 
 
 class HistGradientBoosting:
-    """Trees by scikit-learn's HistGradientBoostingClassifier on the CPU, without early stopping.
+    """Trees trained with scikit-learn's HistGradientBoostingClassifier on the CPU, without early stopping.
 
     It bins the rows in each fit.
     """
@@ -331,5 +331,5 @@ class HistGradientBoosting:
         return scores[:, 1] if scores.shape[1] == 2 else scores
 
     def count(self) -> int:
-        """Return the rounds of the trained model."""
+        """Return the number of rounds in the trained model."""
         return int(self._model.n_iter_)

@@ -13,7 +13,7 @@ from accelsweep.run_config import SettingConfig
 
 
 class TreeLibrary(NamedTuple):
-    """A library that we provide a class for; `shares` states whether several ranks can train one model."""
+    """A library that we provide a class for; `shares` is true if several ranks can train one model."""
 
     name: str
     module: str

@@ -104,9 +104,9 @@ class RowSets(NamedTuple):
 def sets_of(data: pl.LightningDataModule, room: FreeMemory) -> RowSets:
     """Read a data module's training and validation rows.
 
-    Our data modules return all rows at once. For other data modules, one pass is made over their loaders; each batch
-    must start with features and classes. Raises MemoryError if synthetic rows do not fit into `room`, and InputError if
-    rows have no classes.
+    Our data modules return all rows at once. The loaders of other data modules are read once; each batch must start
+    with features and classes. Raises MemoryError if synthetic rows do not fit into `room`, and InputError if rows have
+    no classes.
     """
     if isinstance(data, MadeRows):
         data.refuse_beyond(room)

@@ -1,7 +1,7 @@
 """`task: boosting`: a boosted-tree library fits the same rows repeatedly. A step is a complete fit from scratch.
 
-The samples of a fit are rows times rounds, because a round passes over all rows once, like an epoch. Ranks get equal
-shares of the rows. Rows are read before the window, and also prepared if the library supports it.
+The number of samples in a fit is rows times rounds, because a round passes over all rows once, like an epoch. Ranks get
+equal shares of the rows. Rows are read before the window, and also prepared if the library supports it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Boosting:
         return self._driver
 
     def window_closed(self, measured: Measurement, report: RankReport) -> None:
-        """Add the rate and properties of a fit, and adjust metrics whose meaning differs from other tasks."""
+        """Add the rate and properties of a fit, and adjust metrics whose meaning differs from that in other tasks."""
         driver = self._known
         rate, rounds = measured.metrics["samples_per_second"], driver.booster.count()
         loaded = report.metrics["load_seconds"]
@@ -138,7 +138,7 @@ class Boosting:
 
 
 def area_under_curve(booster: Booster, held_out: LabelledRows | None) -> Metric:
-    """Return the area under the ROC curve; for several classes, the mean of one-vs-rest."""
+    """Return the area under the ROC curve; for several classes, the mean of the one-vs-rest areas."""
     from sklearn.metrics import roc_auc_score
 
     if held_out is None:

@@ -85,7 +85,7 @@ def run_claims(home: Path, names: Sequence[str], minutes: float) -> int:
 
     Every claim is listed, whether or not it was run. If a claim fails or another driver is running its sweep, the
     others still run. Returns 0, 1 if a claim failed, or 130 if interrupted; a report is always written. Raises
-    AccelsweepError while another command is testing claims in this folder.
+    AccelsweepError if another command is testing claims in this folder.
     """
     known = check_claims(home, names)
     with lock_sweep(SweepFolder(home, GROUP)):  # only one command at a time writes the report
@@ -158,7 +158,7 @@ def available_claims(home: Path) -> list[str]:
 def check_claims(home: Path, names: Sequence[str]) -> list[str]:
     """Return all available claims.
 
-    Raises InputError for an unknown name, AccelsweepError while another command is testing claims in this folder.
+    Raises InputError for an unknown name, AccelsweepError if another command is testing claims in this folder.
     """
     known = available_claims(home)
     unknown = next((name for name in names if name not in known), None)

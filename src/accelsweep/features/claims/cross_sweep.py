@@ -1,8 +1,8 @@
 """Composite figures of claims (over workloads, between sweeps, projected onto boards), and the report section.
 
-A figure over an axis or over sweeps is the geometric mean over its workloads, with a Student's t-interval over
-them. A projected figure uses the projection's interval. Projections of several workloads share one device, so the
-device's error does not average out.
+A figure over an axis or over sweeps is the geometric mean over its workloads, with a Student's t interval over them. A
+projected figure uses the projection's interval. Projections of several workloads share one device, so the device's
+error does not average out.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def build_section(analysis: Analysis) -> Claims | None:
 
 
 def judge_section(analysis: Analysis, others: Mapping[str, Sequence[SettingRuns]]) -> Claims | None:
-    """Return the figures of the claims; `others` contains runs of the other sweeps that figures name."""
+    """Return the figures of the claims; `others` contains runs of the other sweeps that figures refer to."""
     options = analysis.manifest.options
     judge = CompositeJudge(
         {name: [with_costs(group, options.prices) for group in groups] for name, groups in others.items()},
@@ -70,7 +70,7 @@ def judge_section(analysis: Analysis, others: Mapping[str, Sequence[SettingRuns]
 
 
 def other_sweeps(folder: SweepFolder, manifest: Manifest) -> dict[str, list[SettingRuns]]:
-    """Return the runs of the sweeps that a figure names, if they exist next to `folder`."""
+    """Return the runs of the sweeps that figures refer to, if they exist next to `folder`."""
     names = []
     for claim in claims_in(manifest.options.report):
         analogue = claim.analogue.figures if claim.analogue is not None else ()
@@ -90,7 +90,7 @@ COST_UNITS: Mapping[str, str] = {
     "usd_per_epoch": "USD",
     "usd_per_result": "USD",
 }
-"""The price-derived metrics that claims can name, with their units."""
+"""The price-derived metrics that claims can refer to, with their units."""
 
 
 def with_costs(group: SettingRuns, prices: Prices) -> SettingRuns:
@@ -120,7 +120,7 @@ def with_costs(group: SettingRuns, prices: Prices) -> SettingRuns:
 
 
 class _NoValue(Exception):
-    """A workload has no value; the message states why. `pending` means that its planned runs have not run yet."""
+    """A workload has no value; the message explains why. `pending` means that its planned runs have not run yet."""
 
     def __init__(self, reason: str, *, pending: bool = False) -> None:
         super().__init__(reason)

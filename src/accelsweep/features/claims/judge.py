@@ -46,7 +46,7 @@ _UNKNOWN = object()
 
 @dataclass(frozen=True)
 class Side:
-    """The values required on one side of a figure, and its settings; if not `known`, their values are unknown."""
+    """The values required on one side of a figure, and its settings; if not `known`, these may not match."""
 
     wanted: Mapping[str, Any]
     settings: tuple[SettingRuns, ...]
@@ -67,7 +67,7 @@ def select_settings(wanted: Mapping[str, Any], groups: Sequence[SettingRuns]) ->
 
 
 def _value(group: SettingRuns, key: str, groups: Sequence[SettingRuns]) -> Any:
-    """Return a value on an axis or in the config; MISSING if the key does not exist, _UNKNOWN if no setting has it.
+    """Return an axis or config value; MISSING if the key does not exist, _UNKNOWN if it cannot be determined.
 
     A setting without runs has no config, so its value is taken from the settings that differ only in axes.
     """
@@ -132,7 +132,7 @@ def _wanted_text(wanted: Mapping[str, Any]) -> str:
 
 
 def _absent(figure: ClaimFigure, settings: Sequence[SettingRuns]) -> str:
-    """Return which of the expression's metrics is missing from all runs, with the reason that the runs state."""
+    """Return which of the expression's metrics is missing from all runs, with the reason recorded in the runs."""
     runs = [run for group in settings for run in measured_of(group)]
     for name in figure.metrics:
         if not any(run.value(name) for run in runs):
@@ -221,7 +221,7 @@ def judge_claims(
 
     The two settings of a ratio may differ in the values that select them and in the fields `across`. The rest of the
     config and the software must be identical, and so must the hardware if the accelerator is the same. The two ratios
-    of a ratio of ratios may differ in anything.
+    of a ratio of ratios may differ in any way.
     """
     stated = []
     for claim in claims:
@@ -313,7 +313,7 @@ def disturbance_verdict(settings: Sequence[SettingRuns], figure: ClaimFigure) ->
 
 
 def too_few_blocks(blocks: int, which: str = "that contain both sides") -> VerdictReason | None:
-    """Return the verdict for a ratio over too few blocks, as in any other comparison."""
+    """Return the verdict if a ratio covers too few blocks; the minimum is the same as for any other comparison."""
     if blocks >= MIN_PAIRS:
         return None
     return ClaimVerdict.undecided, f"a verdict needs {MIN_PAIRS} blocks {which}, and there are {blocks}"

@@ -115,7 +115,7 @@ def interval_verdict(low: float | None, high: float | None, agreeing: Bounds) ->
 
 
 GROUP = "claims"
-"""The folder of experiments that test claims, and of the `accelsweep claims` output in `sweeps/` and `reports/`."""
+"""The folder for experiments that test claims, and for the `accelsweep claims` output in `sweeps/` and `reports/`."""
 
 OUTCOME = "outcome."
 """Prefix of the metrics that measure the share of runs with an outcome, such as `outcome.diverged`."""
@@ -141,15 +141,15 @@ def _expression(text: str) -> str:
 class ClaimFigure(Frozen):
     """One figure of a claim: `metric` of `setting`, divided by that of `against` if given.
 
-    Settings are selected by values of their axes or configs. `metric` is an expression (`factors`) or the share of runs
-    with an outcome (`outcome.diverged`). `claimed` is parsed by `agreeing_bounds`; if None, the value is only measured.
-    `over` divides this ratio by another one. A figure of a single setting has a `unit`. `published` contains
+    Settings are selected by the values of their axes or config keys. `metric` is an expression (`factors`) or the share
+    of runs with an outcome (`outcome.diverged`). `claimed` is parsed by `agreeing_bounds`; if None, the value is only
+    measured. `over` divides this ratio by another one. A figure of a single setting has a `unit`. `published` contains
     values published by others, keyed by label, or queries for imported rows, to be shown next to ours; a plan contains
     only values.
 
-    With `mean_over` (an axis) or `sweeps` (names), the figure is a geometric mean over the axis' values or the sweeps,
-    with an interval over these workloads. With `projected` (a board's key), `metric` of `setting` is projected onto
-    that board. `between` names two sweeps: the one for `setting` and the one for `against`.
+    With `mean_over` (an axis) or `sweeps` (names), the figure is a geometric mean over the values of the axis or over
+    the sweeps, with an interval over these workloads. With `projected` (a board's key), `metric` of `setting` is
+    projected onto that board. `between` names two sweeps: the one for `setting` and the one for `against`.
     """
 
     name: NonEmpty | None = None
@@ -285,7 +285,7 @@ class ClaimsOptions(BaseModel):
 
 
 class ClaimFinding(Frozen):
-    """A claim's figure with its measured value; `reason` states why the verdict or the interval is missing.
+    """A claim's figure with its measured value; `reason` explains why the verdict or the interval is missing.
 
     `analogue` describes the smaller experiment that the figure belongs to, and is None for the claim itself. `setting`
     and `against` name the measured settings, `labels` describe them, and `doubts` are the doubts about their runs.

@@ -138,7 +138,7 @@ def value_text(claim: ClaimFinding) -> str:
 
 
 def in_one_line(claim: ClaimFinding) -> str:
-    """Return a figure in one line: `vgg16, rate of a GPU: claimed more than 1x, not testable here (no GPU)`."""
+    """Format a figure as one line: `vgg16, rate of a GPU: claimed more than 1x, not testable here (no GPU)`."""
     name = ", ".join(part for part in (claim.id, "analogue" if claim.analogue else "", claim.figure or "") if part)
     here = f"measured {value_text(claim)}, " if claim.measured else ""
     here = f"{value_text(claim)}, " if claim.projected else here

@@ -1,4 +1,4 @@
-"""The backends that run a detached driver - a Slurm job, a systemd user unit or a tmux session - and its state there.
+"""The backends that run a detached driver (a Slurm job, a systemd user unit or a tmux session) and report its state.
 
 The keys `site.slurm.driver.*` configure the driver's job on Slurm.
 """
@@ -35,7 +35,7 @@ BackendName = Literal["slurm", "systemd", "tmux"]
 
 
 class DriverState(NamedTuple):
-    """A `description` of where a detached driver runs, and whether and for what `reason` it is still `pending`."""
+    """A `description` of where a detached driver runs, and whether it is still `pending`, with the `reason`."""
 
     description: str
     pending: bool = False
@@ -81,7 +81,7 @@ def driver_log(folder: SweepFolder) -> Path:
 
 
 class Backend(Protocol):
-    """Runs drivers without a terminal. If `queues` is set, a driver may not start immediately."""
+    """Runs drivers without a terminal. If `queues` is set, a driver may have to wait before it starts."""
 
     name: BackendName
     queues: bool
@@ -136,7 +136,7 @@ _MAX_AVOIDED_NODES = 8
 
 
 class SlurmBackend:
-    """A job that runs the driver. When it reaches its time limit, another job follows."""
+    """A job that runs the driver. When it reaches its time limit, another job takes over."""
 
     name: BackendName = "slurm"
     queues = True
@@ -223,7 +223,7 @@ class SlurmBackend:
         return job
 
     def _why_hopeless(self, job: str) -> str | None:
-        """Return why the driver's job could never start, or never submit another job; None if nothing prevents it."""
+        """Return why the driver's job could never start, or could never submit another job; None if it can do both."""
         is_full = any(queue_limit(offered.message) for offered in map(offer, self._blocks[:1]))
         if is_full and not set(slurm.of_user()) - {job}:
             return (
@@ -264,7 +264,7 @@ class SlurmBackend:
         return self._options.minutes or self._slurm.max_minutes
 
     def sbatch_options(self, folder: SweepFolder, name: str, after: str | None = None) -> list[str]:
-        """Return sbatch's options: a signal before the time limit, and a requeue if the node fails."""
+        """Return the options for sbatch, including a signal before the time limit and a requeue if the node fails."""
         options: dict[str, object] = {
             "--partition": self._options.partition or self._slurm.cpu_partition or self._slurm.partition,
             "--account": self._slurm.account,
@@ -312,7 +312,7 @@ class SlurmBackend:
         """Return whether a job that is ending was cancelled; False if it will be requeued or Slurm does not answer.
 
         A job that is ending is `COMPLETING` regardless of the cause, and squeue cannot filter by the underlying state.
-        But a job that will be requeued counts as pending, so its used time (`%M`) is 0.
+        However, a job that will be requeued is treated as pending, so its elapsed time (`%M`) is 0.
         """
         query = ("squeue", "--noheader", "--states=COMPLETING", f"--jobs={driver_id}", "--format=%M")
         with contextlib.suppress(AccelsweepError):
@@ -423,7 +423,7 @@ def _systemctl(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def select_backend(site: Site, avoid: Sequence[str] = (), blocks: Iterable[Resources] = ()) -> Backend:
-    """Return Slurm for a Slurm site, else systemd or tmux on this machine. Raises InputError if there is none.
+    """Return Slurm for a Slurm site, else systemd or tmux on this machine. Raises InputError if none is available.
 
     On Slurm, the driver does not run on nodes in `avoid`, and leaves enough whole nodes for `blocks`.
     """
@@ -444,7 +444,7 @@ def backend_of(submission: Submission) -> Backend:
 
 
 def exclusive_job_options(site: Site, blocks: Iterable[Resources]) -> list[str]:
-    """Return the sbatch options for each distinct size among these blocks that occupies whole nodes, on any node."""
+    """Return the sbatch options of each distinct size of whole-node job among the blocks that can run on any node."""
     sizes = dict.fromkeys(
         block for block in blocks if block.node is None and site.of_kind(block.node_kind).slurm.exclusive
     )

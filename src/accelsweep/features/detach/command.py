@@ -121,7 +121,7 @@ def _start(backend: Backend, folder: SweepFolder) -> str:
 
 
 def _wait_for_start(backend: Backend, folder: SweepFolder, driver_id: str) -> None:
-    """Wait until the driver has locked the sweep or ended. Raises AccelsweepError if it ends before it starts."""
+    """Wait until the driver has locked the sweep or ended. Raises AccelsweepError if it ends during startup."""
     deadline = time.monotonic() + _START_TIMEOUT_SECONDS
     while (
         live_lock(folder.driver_file("lock")) is None

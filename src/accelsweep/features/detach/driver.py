@@ -119,8 +119,9 @@ class DriverSpec(Document):
     """The stored command of a detached driver, readable only by its owner.
 
     `site` is where the sweep's jobs run and, on Slurm, also the driver. `sweeps` lists the names of the sweeps that it
-    drives. `revision` is the plan that already contains the repeats of `--add-repeats`. `starts` counts the drivers so
-    far. `secrets` are environment variables that must not be passed through Slurm, which would store and display them.
+    drives. `revision` is the plan revision that already contains the repeats of `--add-repeats`. `starts` is the number
+    of drivers so far. `secrets` are environment variables that must not be passed through Slurm, which would store and
+    display them.
     """
 
     kind: ClassVar[str] = "order"

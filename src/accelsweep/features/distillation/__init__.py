@@ -1,4 +1,4 @@
-"""`model=distillation`: a student that learns from a teacher's outputs. `model._target_` names the class."""
+"""`model=distillation`: a student that learns from a teacher's outputs. `model._target_` specifies the class."""
 
 from accelsweep.registry import Feature
 

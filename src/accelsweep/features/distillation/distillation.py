@@ -30,7 +30,7 @@ class Teacher:
     """Runs a network on batches in a separate thread, first in, first out.
 
     The teacher is not a submodule of the student, so it is invisible to optimisers, precision plugins and strategies.
-    torch assigns its thread as many intra-op threads as the rank.
+    torch assigns the teacher's thread as many intra-op threads as the rank.
     """
 
     def __init__(self, network: nn.Module, overlap: bool) -> None:
@@ -62,7 +62,7 @@ class Teacher:
 
 
 class Distillation(Classifier):
-    """A student and its teacher: networks from inputs (samples, ...) to logits (samples, ..., classes).
+    """A student and its teacher: networks that map inputs (samples, ...) to logits (samples, ..., classes).
 
     Each pass over the data starts with `begin_pass`; each batch is passed to `submit_to_teacher` before
     `training_step`, ideally one batch ahead. Validation uses the student alone.
@@ -150,7 +150,7 @@ class Distillation(Classifier):
 
 
 def _parse_device(name: str) -> torch.device:
-    """Return the teacher's device. Raises InputError if torch rejects the name, Unsupported if it is absent."""
+    """Return the teacher's device. Raises InputError if torch rejects the name, Unsupported if the device is absent."""
     try:
         device = torch.device(name)
     except RuntimeError as error:

@@ -28,10 +28,10 @@ from accelsweep.records.plan import Manifest
 from accelsweep.results import Outcome
 
 MAX_DISTURBED_SHARE = 0.5
-"""The maximum share of disturbed runs for a node to be judged, as for settings."""
+"""A node with a larger share of disturbed runs is not judged; the limit is the same as for settings."""
 
 HOTTER_BY = 5.0
-"""Kelvins above the others at which a node is considered hotter; exceeds the differences within a rack."""
+"""Kelvins above the others at which a node is considered hotter. It exceeds the differences within a rack."""
 
 MAX_THROTTLED_SHARE = 0.5
 """The share of throttled blocks above which the node itself is at fault."""
@@ -232,7 +232,7 @@ def _verdict(
 
 
 def _spread(nodes: Mapping[str, NodeData], manifest: Manifest, confidence: float) -> tuple[NodeSpread, ...]:
-    """Return the spread over all settings together, and of each setting if there are several."""
+    """Return the spread over all settings together, and for each setting if there are several."""
     together = _node_spread(None, "all settings", list(_relative_log_rates(nodes).values()), confidence)
     by_setting = [
         spread

@@ -18,10 +18,10 @@ from accelsweep.significant_digits import count_of, significant
 
 
 class NodeVerdict(StrEnum):
-    """The verdict on a node's rate that its Holm-corrected test and its interval support, given the tolerance.
+    """The verdict on a node's rate, based on its Holm-corrected test, its interval and the tolerance.
 
-    `sound` means that the node is shown not to be slower by the tolerance; `disturbed` means that other load ran on the
-    node during most runs.
+    `sound` means that the node was shown not to be slower than the tolerance allows; `disturbed` means that other load
+    ran on the node during most runs.
     """
 
     slower = "slower"
@@ -77,7 +77,7 @@ class FleetFinding(Section):
     compares_nodes: ClassVar[bool] = True
 
     def recommendation(self, manifest: Manifest) -> Recommendation:
-        """Return the sick nodes, the nodes that could be sick, and the command that settles the latter."""
+        """Return the sick nodes, the nodes that could be sick, and the command that settles the uncertain cases."""
         sick = [node for node in self.nodes if node.sick]
         unsettled = [node for node in self.nodes if not node.sick and node.verdict is not NodeVerdict.sound]
         throttled = (node for node in sick[:_MAX_NAMES] if len(sick) > 1 or "throttled" in node.faults)

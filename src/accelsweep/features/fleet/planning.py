@@ -1,7 +1,7 @@
 """The plan of `accelsweep fleet`: in each round, every node measures all settings in a separate block.
 
 The node is a property of the block, not of the setting, so a setting keeps the same ID on all nodes, and settings are
-compared within a block as in any other sweep. Blocks from an earlier plan count if they contain all settings.
+compared within a block as in any other sweep. Blocks from an earlier plan are reused if they contain all settings.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ of 0.63 %, so about one in a hundred is 1.5 % below the mean. A fault of 2 % is 
 class Fleet(PlanPart):
     """The nodes to compare: each measures all settings in `each` blocks.
 
-    `asked` contains the argument of `--nodes`. A node is sick if its rate is lower than that of the others by more than
-    the share `tolerance`.
+    `asked` is the argument of `--nodes`. A node is sick if its rate is lower than that of the others by more than the
+    share `tolerance`.
     """
 
     command: ClassVar[str] = "fleet"

@@ -31,7 +31,7 @@ _NO_SPREAD = 1e-12
 
 @dataclass(frozen=True)
 class ComponentEstimate:
-    """A standard deviation with its interval, in the units of the values; `reason` states why there is no interval."""
+    """A standard deviation and its interval in the units of the values; `reason` explains why there is no interval."""
 
     value: float
     low: float | None
@@ -103,10 +103,11 @@ def _difference_interval(
 ) -> tuple[float, float]:
     """Return the interval of the difference between two expected mean squares, with `tail` beyond each end.
 
-    The modified large sample method of Graybill and Wang, "Confidence intervals on nonnegative linear combinations of
-    variances" (JASA 75, 1980), for differences: Ting, Burdick, Graybill, Jeyaratnam and Lu, "Confidence intervals on
-    linear combinations of variance components that are unrestricted in sign" (Journal of Statistical Computation and
-    Simulation 35, 1990). See Burdick and Graybill, "Confidence Intervals on Variance Components" (1992), section 3.3.
+    This is the modified large sample method of Graybill and Wang, "Confidence intervals on nonnegative linear
+    combinations of variances" (JASA 75, 1980), for differences: Ting, Burdick, Graybill, Jeyaratnam and Lu, "Confidence
+    intervals on linear combinations of variance components that are unrestricted in sign" (Journal of Statistical
+    Computation and Simulation 35, 1990). See Burdick and Graybill, "Confidence Intervals on Variance Components"
+    (1992), section 3.3.
     """
     upper, lower = (
         _f_quantile(tail, first_degrees, second_degrees),
@@ -130,7 +131,7 @@ def _f_quantile(tail: float, first: int, second: int | None = None) -> float:
 
 @dataclass(frozen=True)
 class Deviation:
-    """The mean of a group minus the mean of the other groups' means; `reason` states why there is no interval.
+    """The mean of a group minus the mean of the other groups' means; `reason` explains why there is no interval.
 
     `error` is its standard error with `degrees` degrees of freedom. `group_error` is the standard error based only on
     the group's own `count` values.

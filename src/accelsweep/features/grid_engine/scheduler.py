@@ -31,7 +31,7 @@ _COMMAND = ("-b", "y", "-shell", "n")
 _MAX_RELEASES = 3
 
 _MAX_REASONS = 20
-"""`qstat -j` takes time for every job, so reasons are queried only for the first few waiting jobs."""
+"""`qstat -j` is slow for each job, so reasons are queried only for the first few waiting jobs."""
 
 _QSTAT_ROW = re.compile(
     r"^ *(?P<number>\d+) +\S+ +\S+ +\S+ +(?P<state>[a-zA-Z]+) +(?P<since>\S+ \S+) +(?:(?P<queue>\S+@\S+) +)?\d+.*\n"
@@ -95,7 +95,7 @@ def _reason(number: str) -> str:
     """Return why a job is waiting. At many sites the scheduler does not publish the reason (`schedd_job_info`)."""
     try:
         details = ask("qstat", "-j", number)
-    except AccelsweepError:  # the job has ended meanwhile
+    except AccelsweepError:  # the job has ended in the meantime
         return "None"
     for pattern in (r"^error reason +\d+: +(.*)", r"^scheduling info: +(.*)"):
         if match := re.search(pattern, details, re.MULTILINE):
@@ -121,7 +121,7 @@ def succeeded(account: Mapping[str, str]) -> bool:
 def log_line(account: Mapping[str, str]) -> str | None:
     """Return a log line about a job that Grid Engine killed, naming the exceeded limit or else qacct's fields.
 
-    None for a job that exited by itself: its own log is more detailed.
+    None for a job that exited on its own: its log is more detailed.
     """
 
     def number(field: str) -> float:
@@ -163,14 +163,14 @@ class GridEngineScheduler:
         return options
 
     def _slots(self, needs: Resources) -> int:
-        """Return the slots of a job, one per CPU core: all slots of a node for an exclusive job."""
+        """Return the number of slots for a job: one per CPU core, or all slots of a node for an exclusive job."""
         cores = self.site.of_kind(needs.node_kind).count("cpu") if self._options(needs).exclusive else 0
         return max(needs.cpus, cores)
 
     def _qsub_options(self, needs: Resources) -> str:
         """Return the qsub options, quoted for a shell, with `extra` unchanged.
 
-        Grid Engine counts memory per slot and time in seconds.
+        Grid Engine expects memory per slot and time in seconds.
         """
         options, slots = self._options(needs), self._slots(needs)
         requests = {
@@ -242,7 +242,7 @@ class GridEngineScheduler:
         return [word for word in shlex.split(self._qsub_options(needs)) if word != ONE_AT_A_TIME]
 
     def state(self, number: str) -> str | None:
-        """Return the `STATE (REASON)` of a job; None once it has ended."""
+        """Return a job's state as `STATE (REASON)`; None once it has ended."""
         row = re.search(rf"^ *{number} +\S+ +\S+ +\S+ +(\S+)", ask("qstat"), re.MULTILINE)
         return f"{row[1]} ({_reason(number)})" if row else None
 

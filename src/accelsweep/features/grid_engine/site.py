@@ -1,7 +1,7 @@
 """The options under `site.grid_engine`, and the site file that `accelsweep init --from-grid-engine` drafts.
 
 qhost lists the nodes with their queues; qconf describes queues, parallel environments and resources. The names of GPU
-resources are site-specific, so the draft guesses them and mentions how to look them up.
+resources are site-specific, so the draft guesses them and explains how to look them up.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class GridEngine(JobOptions):
     """How blocks are submitted as Grid Engine jobs at a site.
 
     All blocks are submitted to `queue`, or only those with GPUs if `cpu_queue` is set for the others.
-    `parallel_environment` allocates slots on one node. The amount requested of `memory_resource` is `mem_mb` divided by
-    the number of slots. `gpu_resource` is the resource that counts GPUs; `gpu_model_resource` names the GPU model.
+    `parallel_environment` allocates slots on one node. The requested amount of `memory_resource` is `mem_mb` divided by
+    the number of slots. `gpu_resource` is the resource that counts GPUs; `gpu_model_resource` specifies the GPU model.
     """
 
     queue: str | None = None
@@ -140,7 +140,7 @@ def _kind(nodes: Sequence[_Node], queues: Mapping[str, _Queue]) -> DraftedKind:
 
 
 def _gpu_resources() -> tuple[str | None, str | None]:
-    """Return the resources whose names look like a GPU count and a GPU type; None for each that is missing."""
+    """Return the resources whose names look like a GPU count and a GPU type; None for either if it is missing."""
     lines = ask("qconf", "-sc").splitlines()
     rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
     counters = [row[0] for row in rows if row[2] in ("INT", "DOUBLE") and row[5] in ("YES", "JOB")]

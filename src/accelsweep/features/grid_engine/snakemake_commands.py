@@ -26,7 +26,7 @@ from accelsweep.schedulers.protocol import ask
 from accelsweep.signals import exit_code_of, parser_for
 
 _LOG_SECONDS = 10.0
-"""Maximum delay until a log becomes visible on this machine. A job without one by then was deleted while queued."""
+"""Maximum delay until a log becomes visible on this machine. A job without a log by then was deleted while queued."""
 
 _QACCT_SECONDS = 60.0
 """Maximum delay until a job that has ended appears in qacct."""
@@ -50,7 +50,7 @@ def status(number: str, home: Path) -> str:
     try:
         state = _final_status(number, log, marker)
     except OSError:
-        return "running"  # for example, a full disk: there may be room at the next query
+        return "running"  # for example, a full disk: there may be space at the next query
     if state != "running":
         with contextlib.suppress(OSError):
             marker.unlink(missing_ok=True)

@@ -26,7 +26,7 @@ COLUMNS = (
 HEIGHT = 240
 
 _LEFT_LABELS_FROM = 0.6
-"""Beyond this share of the points, labels are placed left of their rule, because they would not fit on its right."""
+"""From this fraction of the points on, labels are placed left of their rule, as they would not fit on its right."""
 
 _LABEL_ROWS = 3
 """The number of rows over which labels are staggered, because adjacent labels would overlap on a phone."""
@@ -34,7 +34,7 @@ _LABEL_ROWS = 3
 _LABEL_HEIGHT = 15
 
 _MIN_AXIS_SHARE = 0.03
-"""The axis covers at least this share of the rate, so that noise does not look large."""
+"""The axis spans at least this share of the rate, so that noise does not look large."""
 
 _MAX_AXIS_REACH = 2.0
 """A wide interval extends the axis by at most this multiple of the points' range."""
@@ -69,7 +69,7 @@ def line_figure(name: str, title: str, line: HistoryLine) -> LineFigure:
 
 
 def describe_change(line: HistoryLine, change: RateChange) -> str:
-    """Return `3.0 % slower at 1a2b3c4`, adding the packages that changed there."""
+    """Describe a change, such as `3.0 % slower at 1a2b3c4`, with the packages that changed at that point."""
     software = f", where {' and '.join(change.software)} changed too" if change.software else ""
     return f"{describe_amount(change)} at {line.points[change.at].name}{software}"
 
@@ -121,7 +121,7 @@ def _levels(line: HistoryLine) -> list[float | None]:
 
 
 def _domain(points: Sequence[LinePoint]) -> tuple[float, float]:
-    """Return the ends of an axis that covers all points and their intervals; very wide intervals are clipped."""
+    """Return the ends of an axis that spans all points and their intervals; very wide intervals are clipped."""
     rates = [point.rate.value for point in points]
     low, high = min(rates), max(rates)
     room = _MAX_AXIS_REACH * max(high - low, 0.01 * high)
@@ -185,7 +185,7 @@ def _software(base: alt.Chart, palette: Palette, rows: Sequence[dict[str, Any]])
 
 
 def _labels(here: alt.Chart, rows: Sequence[dict[str, Any]], key: str, **style: Any) -> list[alt.Chart]:
-    """Return the labels of rules: right of early rules, left of late rules, staggered from the edge inwards."""
+    """Return the labels of rules: right of early rules and left of late ones, staggered from the edge inwards."""
     place = "slot" if key == "change" else "software_slot"
     found = []
     for slot, late in sorted({(row[place], row["late"]) for row in rows if row[key] is not None}):

@@ -35,7 +35,7 @@ _ROUNDING = 1e-9
 """A relative spread below this is rounding error, not noise."""
 
 _MEDIAN_DIFFERENCE = math.sqrt(2.0) * float(special.ndtri(0.75))
-"""The median absolute difference of two values with standard deviation 1."""
+"""The median absolute difference between two normally distributed values with standard deviation 1."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def level_steps(points: Sequence[Level], family: Family) -> tuple[LevelStep, ...
         weakest = min(steps, key=lambda step: (step.strength, abs(step.interval.center)))
         if weakest.strength > 1.0:
             return tuple(steps)
-        places.remove(weakest.at)  # merges two levels, so all intervals are computed again
+        places.remove(weakest.at)  # this merges two levels, so all intervals are recomputed
     return ()
 
 
@@ -106,8 +106,8 @@ def _step(
 ) -> LevelStep:
     """Return a proposed step with its interval.
 
-    The noise is the scatter of points around their levels, pooled over the series. Because the levels are fitted, this
-    noise is bounded below by the noise between neighbours and by the noise of the repeats within points.
+    The noise is the scatter of points around their levels, pooled over the series. Because fitting the levels reduces
+    the scatter, the noise is at least that between neighbours and that of the repeats within points.
     """
     ends = [0, *places, len(values)]
     parts = [values[a:b] for a, b in pairwise(ends)]
@@ -206,7 +206,10 @@ def _point_name(origin: _Origin, measured: str) -> str:
 
 
 def _on_node(run: RunRow, node: str) -> RunRow:
-    """Return a fleet's run with its node as the machine. The driver counts as software, so that driver changes show."""
+    """Return a fleet's run with its node as the machine.
+
+    The driver is treated as software, so that driver changes are shown.
+    """
     facts = {fact: value for fact, value in run.hardware.facts if fact != "driver"}
     driver = {"driver": run.hardware.driver} if run.hardware.driver else {}
     return replace(
@@ -224,7 +227,10 @@ def commits_in(parts: Sequence[Part]) -> Collection[str]:
 
 
 def _origin(run: RunRow) -> _Origin:
-    """Return a run's origin. A version's commit is the version itself, not the checked-out commit."""
+    """Return a run's origin.
+
+    For a version of `ab`, the commit is that of the version, not the one that is checked out.
+    """
     commit, local_changes = run.checkout
     version = run.config.version if run.config is not None else None
     if version is not None and version.kind == "commit":

@@ -122,7 +122,7 @@ HISTORY_METHOD = (
 
 @dataclass(frozen=True)
 class HistoryContent:
-    """The content of the page. `notes` names the settings that were not searched for changes."""
+    """The content of the page. `notes` lists the settings that were not searched for changes."""
 
     title: str
     headline: str
@@ -183,7 +183,7 @@ def _numbered(titles: Sequence[str]) -> list[str]:
 
 
 def headline(history: History) -> str:
-    """Return a summary with the number of changes and the largest one, or stating that there are none."""
+    """Summarise the changes (their number and the largest one), or state that there are none."""
     changed = [(line, change) for line in history.lines for change in line.changes]
     lines = fmt.count(len(history.lines), "line")
     if not changed:

@@ -210,7 +210,7 @@ def _lambda_hardware(row: dict[str, str], where: str) -> tuple[str, int | None, 
 # output.
 
 _MAX_TIME_MS = 1e15
-"""Milliseconds since 1970: about thirty thousand years."""
+"""Maximum timestamp in milliseconds since 1970: about thirty thousand years."""
 
 
 def mlperf_rows(path: Path, device: str | None) -> list[ExternalRow]:
@@ -310,7 +310,7 @@ READERS: Mapping[str, Callable[[Path, str | None], list[ExternalRow]]] = {
     "mlperf": mlperf_rows,
     "milabench": milabench_rows,
 }
-"""The readers, keyed by source as users name it."""
+"""The readers, keyed by the name of the source that users enter."""
 
 FOLDER = "external"
 
@@ -323,7 +323,7 @@ def external_file(home: Path, name: str) -> Path:
 def read_published(path: Path, source: str, device: str | None) -> ExternalResults:
     """Return the rows of a file published by `source`. Raises InputError if the file is damaged or in another format.
 
-    `device` names the device if the file does not, or replaces its name.
+    `device` specifies the device if the file does not, or overrides it.
     """
     if source not in READERS:
         raise InputError(f"no source {source!r}{nearest(source, READERS)}; there are: {', '.join(READERS)}")
@@ -350,5 +350,5 @@ def read_external(home: Path, name: str) -> ExternalResults:
 
 
 def read_all_external(home: Path) -> tuple[ExternalResults, ...]:
-    """Return all imported results, keyed by file name. Raises DamagedFile, which names the file."""
+    """Return all imported results, keyed by file name. Raises DamagedFile, with the file's name, if one is damaged."""
     return tuple(ExternalResults.read(path) for path in sorted((home / FOLDER).glob("*.json")))

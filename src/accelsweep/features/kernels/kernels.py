@@ -1,9 +1,9 @@
 """Single operations for `task: kernels`, to find a device's best rate and the size at which it starts to pay off.
 
-A kernel is any class with `flops`, `traffic` and `on`; `model._target_` names it, and the other keys are its arguments.
-Operands are random, because kernels run too fast on zeros. `Matmul` is the product used for the utilisation ceiling
-(`measure.flops.matmul_ceiling`). Operations and bytes are counted for the algorithm: each value is read or written
-once, regardless of caches.
+A kernel is any class with `flops`, `traffic` and `on`; `model._target_` specifies it, and the other keys are its
+arguments. Operands are random, because kernels run too fast on zeros. `Matmul` is the product used for the utilisation
+ceiling (`measure.flops.matmul_ceiling`). Operations and bytes are counted for the algorithm: each value is read or
+written once, regardless of caches.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Matmul:
 
 
 class Operation(NamedTuple):
-    """An element-wise operation from `operands` vectors to one vector, counted as one operation per element."""
+    """An element-wise operation that maps `operands` vectors to one vector, counted as one operation per element."""
 
     call: Callable[..., Any]
     operands: int
@@ -112,7 +112,7 @@ class Copy:
 
 
 def build_kernel(config: SettingConfig) -> Kernel:
-    """Return the kernel named by `config.model`. Raises InputError if it is not a kernel."""
+    """Return the kernel specified by `config.model`. Raises InputError if it is not a kernel."""
     kernel = instantiate({"_convert_": "all", **config.model})
     if not isinstance(kernel, Kernel):
         raise InputError(

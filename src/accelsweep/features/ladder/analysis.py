@@ -69,7 +69,7 @@ def build_section(analysis: Analysis) -> Ladder | None:
 
 
 def _split_ladders(groups: Sequence[SettingRuns], axis: str) -> Iterator[list[_Step]]:
-    """Yield each ladder's steps, in grid order. A setting that did not run appears on the ladder of every hardware."""
+    """Yield each ladder's steps, in grid order. A setting that did not run appears on every hardware kind's ladder."""
     by_other_axes: dict[str, list[SettingRuns]] = {}
     for group in (group for group in groups if axis in group.planned.axes):
         others = {key: value for key, value in group.planned.axes.items() if key != axis}
@@ -118,7 +118,7 @@ def _gains(steps: Sequence[_Step], rules: Rules) -> _Gains:
 
 
 def _gain_over(setting: SettingRuns, other: SettingRuns | None, gains: _Gains) -> Comparison:
-    """Return one rung's gain over another; None for the first rung with a rate."""
+    """Return one rung's gain over another; the first rung with a rate has none."""
     if not setting.rated:
         return Comparison(None, Verdict.not_measured, outcome_summary(setting))
     if other is None:

@@ -50,12 +50,12 @@ def last_lines(findings: Findings) -> list[str]:
 
 
 def step_name(step: str) -> str:
-    """Return a rung's name without the number that orders the files: `2_larger_batch` is `larger batch`."""
+    """Return a rung's name without the number that orders the files: `2_larger_batch` becomes `larger batch`."""
     return re.sub(r"^\d+_", "", step).replace("_", " ")
 
 
 def in_one_line(rung: Rung) -> str:
-    """Return a rung in one line: `larger batch: 2.1x [2.0, 2.2] over naive (faster), 2.1x [2.0, 2.2] in all`."""
+    """Format a rung as one line: `larger batch: 2.1x [2.0, 2.2] over naive (faster), 2.1x [2.0, 2.2] in all`."""
     name = step_name(rung.step)
     if rung.rate is None:
         return f"{name}: {rung.verdict.value} ({rung.reason})"
@@ -135,7 +135,7 @@ def ladder_figure(findings: Findings) -> Figure | Skipped:
 
 
 def _figure_row(rung: Rung) -> dict[str, Any]:
-    """Return a row of the figure. Only the first measured rung is at 1x without a ratio, by definition."""
+    """Return a row of the figure. The first measured rung has no ratio, and is at 1x by definition."""
     total, first = rung.total, rung.total_verdict is Verdict.baseline
     reason = ""
     if total is None and not first:  # `rung.reason` only explains a missing ratio to the previous rung

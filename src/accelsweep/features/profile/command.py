@@ -144,7 +144,7 @@ def profile_settings(
 ) -> None:
     """Profile one or two settings, print the profiles, and update the report.
 
-    Raises InputError for invalid settings, AccelsweepError while the sweep is being run or if a run fails.
+    Raises InputError for invalid settings, AccelsweepError if the sweep is being run or a run fails.
     """
     from accelsweep.analysis.collect import read_runs
     from accelsweep.driver.finalize import finalize

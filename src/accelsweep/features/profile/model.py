@@ -55,7 +55,7 @@ class TimeSpent(Frozen):
 
 
 class OperatorTime(TimeSpent):
-    """An operator in a mean step."""
+    """An operator in an average step."""
 
     name: str
 
@@ -66,7 +66,7 @@ class OperatorTime(TimeSpent):
 
 
 class ModuleTime(TimeSpent):
-    """A module's forward or backward pass in a mean step.
+    """A module's forward or backward pass in an average step.
 
     `name` is the module's path in the LightningModule, empty for the root and for work outside modules. `form` is its
     class.
@@ -130,7 +130,7 @@ class PartDifference(Frozen):
 
 
 class ProfileFinding(Frozen):
-    """A profile next to the setting's measured step. Times are seconds per mean step."""
+    """A profile alongside the setting's measured step. Times are in seconds per step, on average."""
 
     setting: str = Field(description="the setting's ID")
     label: str = Field(description="the setting's label")
@@ -155,7 +155,7 @@ class ProfileFinding(Frozen):
 
 
 class Profiles(Section):
-    """A sweep's profiles; `left_out` names the unusable ones."""
+    """A sweep's profiles; `left_out` lists the unusable ones."""
 
     profiles: tuple[ProfileFinding, ...]
     left_out: tuple[str, ...] = ()

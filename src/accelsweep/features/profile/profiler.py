@@ -1,4 +1,4 @@
-"""Aggregates a profile's events by operator and by module, as self time in a mean step.
+"""Aggregates a profile's events by operator and by module, as self time in an average step.
 
 A backward operator is attributed to the module whose forward operator created it. autograd numbers its nodes, and the
 profiler records this number with both operators: https://docs.pytorch.org/docs/stable/autograd.html, under `emit_nvtx`.
@@ -101,7 +101,7 @@ def host_events(events: Iterable[Any]) -> list[Any]:
 
 
 def operators(events: Iterable[Any], steps: int, *, has_device: bool) -> tuple[OperatorTime, ...]:
-    """Return the operators of a mean step, longest first; markers and steps themselves count as interpreter time."""
+    """Return the operators of an average step, longest first; self time of markers and steps is interpreter time."""
     sums = _summed(host_events(events), lambda event: PYTHON if _is_mark(event) else event.name, lambda _: 1)
     rows = [OperatorTime(name=name, **one.over(steps, has_device=has_device)) for name, one in sums.items()]
     return tuple(sorted(rows, key=lambda row: (-row.seconds, row.name)))
@@ -110,7 +110,7 @@ def operators(events: Iterable[Any], steps: int, *, has_device: bool) -> tuple[O
 def modules(
     events: Iterable[Any], steps: int, classes: Mapping[str, str], *, has_device: bool
 ) -> tuple[ModuleTime, ...]:
-    """Return the modules of a mean step, longest first, given the classes of the marked modules."""
+    """Return the modules of an average step, longest first, given the classes of the marked modules."""
     ordered = host_events(events)
     places = _places(ordered)
     sums = _summed(ordered, lambda event: places[id(event)], _calls_of_module)
@@ -149,7 +149,8 @@ def _places(ordered: Iterable[Any]) -> dict[int, _Place]:
         around = places.get(id(event.cpu_parent), _OUTSIDE)
         place = places[id(event)] = _own_place(event, around, made_by)
         if place.part != "backward" and event.sequence_nr >= 0:
-            made_by[event.thread, event.sequence_nr] = place  # the last event before the number increases made the node
+            # The last event before the number increases created the node.
+            made_by[event.thread, event.sequence_nr] = place
     return places
 
 
@@ -170,7 +171,7 @@ def _own_place(event: Any, around: _Place, made_by: Mapping[tuple[int, int], _Pl
 # Profiles a run's steps instead of measuring them: torch's profiler on rank 0, after warm-up steps.
 
 FEWEST_WARMUP_STEPS = 5
-"""Steps before the profile: they cover first calls, compilation, and two steps of the profiler's own warm-up."""
+"""Minimum steps before the profile, for first calls, compilation, and two steps of the profiler's own warm-up."""
 
 _SETTLING = 2
 

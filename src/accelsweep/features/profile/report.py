@@ -1,4 +1,4 @@
-"""Profiles in the findings and the report: each next to the measured step, with differences from the first profile."""
+"""Profiles in the findings and the report, alongside the measured step, with differences from the first profile."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_ROWS = 12
 """Maximum operators and modules to show; profile.json contains all of them."""
 
 MIN_DIFFERENCE = 0.005
-"""A difference below this share of the longer step counts as noise."""
+"""A difference below this share of the longer step is considered noise."""
 
 _TITLES = ("Setting", "Measured step", "Profiled step", "Profiler overhead", "Most time in")
 

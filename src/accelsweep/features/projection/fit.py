@@ -3,7 +3,7 @@
 Coefficients are positive, with a weak prior: 1 for inference, three times the inference coefficients for training (a
 backward pass costs twice as much as a forward pass), and the mixed-precision coefficients for the 32-bit form, for
 which few rates exist. A family's term is the mean of its residuals, shrunk as if there were `FAMILY_PRIOR` more models
-without residuals.
+with zero residuals.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ class Projection(Frozen):
     """The projection onto one device in one form (task and number format), or the `reason` why there is none.
 
     `rate` is in samples per second, `ratio` is relative to the locally measured setting. `joules_per_sample_at_most` is
-    the board's power limit divided by the slowest rate in the interval. `limit` names the bottleneck. `monthly`
-    specifies the hours of training per month above which another payment model is cheaper. `notes` are caveats.
+    the board's power limit divided by the slowest rate in the interval. `limit` is the bottleneck. `monthly` specifies
+    the hours of training per month above which another payment model is cheaper. `notes` are caveats.
     """
 
     device: str

@@ -2,8 +2,8 @@
 
 The time per sample comes from the fitted time model; if the measurement was on a known GPU, it is the measured time
 scaled by the ratio of the fitted times. The measured wait for data is added, because it does not shrink on a faster
-device (Amdahl). Networks from families without published rates, operations of unknown cost, and devices with incomplete
-datasheets are rejected.
+device (Amdahl's law). Networks from families without published rates, operations of unknown cost, and devices with
+incomplete datasheets are rejected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ LAUNCH_SPREAD = math.log(3)
 """Launching kernels takes a third to three times the published time, depending on processor, loop and versions."""
 
 TRAINING_FLOPS_RATIO = (2.2, 3.2)
-"""Range of operations in a training step relative to its forward pass. Outside it, part of the model is frozen."""
+"""Range of operations in a training step, relative to its forward pass.
+
+Outside this range, part of the model is frozen.
+"""
 
 LIMITS = {
     "convolutions": "operations",

@@ -86,7 +86,7 @@ def _times(value: Range | None) -> str:
 
 
 def projection_entries(projection: Projection) -> tuple[Entry, ...]:
-    """Return the row of a projection."""
+    """Return the row for a projection."""
     device = Entry(projection.name, projection.form)
     if projection.rate is None:
         return (device, Entry("not projected", projection.reason or "", tone="failed"), *[_ABSENT] * 5)

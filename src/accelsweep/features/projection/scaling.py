@@ -23,7 +23,7 @@ from accelsweep.features.projection.model import Projection, Range
 SCALING_TABLE = Path(__file__).parent / "data" / "scaling.csv"
 
 COUNTS = (2, 4, 8)
-"""The numbers of devices in the published machines."""
+"""The device counts of the machines with published rates."""
 
 NVLINK_BYTES_PER_SECOND = 250e9
 """Devices with a link faster than this exchange gradients over NVLink, others over PCIe."""
@@ -47,7 +47,7 @@ class Efficiency(NamedTuple):
 def published_efficiency(device: Datasheet, count: int) -> Efficiency | None:
     """Return the efficiency of `count` devices in one machine; None if there is too little published data.
 
-    More devices never scale better than fewer: results for eight devices were published for servers only.
+    More devices are assumed never to scale better than fewer: results for eight were published for servers only.
     """
     smaller = [_efficiency_of(device, other) for other in COUNTS if other <= count]
     if count not in COUNTS or smaller[-1] is None:

@@ -56,7 +56,7 @@ FORMS = {form.key: form for form in (INFERENCE, TRAINING, TRAINING_32)}
 
 
 class NotProjected(Exception):
-    """No projection is possible; the message states why."""
+    """No projection is possible; the message explains why."""
 
 
 def family(traits: Traits) -> NetworkFamily:
@@ -173,5 +173,5 @@ def memory_bounds(traits: Traits, batch: int, optimizer: str, form: Form) -> tup
     all_outputs = (traits.activations + traits.others) * FLOAT32_BYTES * batch
     if not form.trains:
         return parameters, parameters + all_outputs
-    states = parameters * (2 + OPTIMIZER_STATES.get(optimizer, 2))  # parameters, gradients and the optimiser's values
+    states = parameters * (2 + OPTIMIZER_STATES.get(optimizer, 2))  # parameters, gradients and optimiser state
     return states + traits.activations * form.bytes_each * batch, states + all_outputs

@@ -32,7 +32,7 @@ _NANO = 1e9
 class Load:
     """A test: single queries as a Poisson process with rate `per_second`, or one of the other scenarios.
 
-    `latency_seconds` is the bound for the share `percentile` of the queries. A `multi_stream` query contains
+    `latency_seconds` is the latency bound for the share `percentile` of the queries. A `multi_stream` query contains
     `per_query` samples. For the other scenarios, `per_second` is a hint about how many queries to prepare.
     """
 
@@ -74,8 +74,8 @@ _NAMES = {
 class LoadTest:
     """LoadGen's result for a test; `invalid` is LoadGen's reason if the test is invalid.
 
-    `answered_per_second` is the rate in samples/s up to the last answer. `percentiles` maps shares to seconds.
-    `mean_batch`, the mean batch size of the server, and `energy` (J) are our own measurements.
+    `answered_per_second` is the rate in samples/s up to the last answer. `percentiles` maps shares of the queries to
+    latencies in seconds. `mean_batch`, the mean batch size of the server, and `energy` (J) are our own measurements.
     """
 
     load: Load
@@ -140,7 +140,7 @@ def _logs(loadgen: Any, folder: Path, name: str) -> Any:
 
 
 def _log(path: Path) -> dict[str, Any]:
-    """Return each key's last value in LoadGen's detail log, in which lines are JSON after a prefix."""
+    """Return the last value of each key in LoadGen's detail log, whose entries are lines of JSON with a prefix."""
     lines = path.read_text("utf-8", errors="replace").splitlines()
     entries = [json.loads(line.removeprefix(MLPERF_LOG_MARK)) for line in lines if line.startswith(MLPERF_LOG_MARK)]
     return {str(entry["key"]): entry["value"] for entry in entries}
@@ -178,7 +178,7 @@ _RATE_OF = {
 
 
 def _invalid_reason(log: dict[str, Any]) -> str:
-    """Return LoadGen's reason for INVALID on one line: its recommendation, or that of early stopping."""
+    """Format LoadGen's reasons for INVALID, including early stopping, as one line."""
     reason = str(log.get("result_invalid_reason", "")).strip()
     early = "" if log.get("early_stopping_met", True) else str(log.get("early_stopping_result", ""))
     parts = [part for part in (reason, early.replace(" * ", " ")) if part]

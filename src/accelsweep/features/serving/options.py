@@ -32,7 +32,7 @@ class Serving(BaseModel):
 
 
 class ServingOptions(BaseModel):
-    """A setting's top-level keys."""
+    """The feature's top-level keys in a setting's config."""
 
     serving: Serving | None = None
 

@@ -122,7 +122,7 @@ class Invitation(NamedTuple):
 
 
 class RemoteWorkers:
-    """Workers in other processes of this machine. Only sample numbers are sent. `close` stops them."""
+    """Workers in other processes on this machine. Only sample numbers are sent. `close` stops them."""
 
     def __init__(self) -> None:
         """Listen on a local port."""

@@ -40,7 +40,7 @@ from accelsweep.worker.tasks.inference import (
 )
 
 SINGLE_QUERIES = 11
-"""Queries to answer one by one before any load test."""
+"""Number of queries to answer one by one before any load test."""
 
 
 class Bench:
@@ -102,7 +102,7 @@ class Bench:
             self._work.step_done(len(self._answered_at))
 
     def alone_seconds(self) -> float:
-        """Return the median seconds for a single query without load, including the wait for a batch.
+        """Return the median time in seconds for a single query without load, including the wait for a batch.
 
         Batches of several sizes are answered first, so that no compilation or tuning happens under load.
         """
