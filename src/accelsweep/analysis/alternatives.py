@@ -1,4 +1,4 @@
-"""Parts of the recommendation: alternatives, quality losses, several kinds of hardware, and nothing to compare."""
+"""Parts of the recommendation: alternatives, quality losses, multiple kinds of hardware, and missing comparisons."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def recommend_across_hardware(each: Mapping[str, HardwareAdvice]) -> Recommendat
 
     Each kind is represented by the setting that its advice chose, or else by its baseline. The kinds are compared on
     `usd_per_result`, and none is preferred unless this cost is known for all of them. The choice is certain only if its
-    entire interval is below all others.
+    entire interval is below those of all other kinds.
     """
     alternatives = tuple(
         Choice(
@@ -196,7 +196,7 @@ def no_baseline(situation: Situation) -> Recommendation:
 
 
 def no_sound_setting(situation: Situation, faster: Sequence[SettingFinding]) -> Recommendation:
-    """Return the advice if every faster setting loses or may lose quality: no choice, only a fast setting's trade-off.
+    """Return advice if every faster setting loses or may lose quality: it describes a trade-off but chooses no setting.
 
     `faster` contains at least one setting and is sorted fastest first.
     """
@@ -266,9 +266,9 @@ def _is_worse(situation: Situation, setting: SettingFinding) -> bool:
 
 
 def _repeats_to_settle(situation: Situation, setting: SettingFinding) -> int:
-    """Return how many more blocks would narrow the quality interval enough to clear the margin, if its centre holds.
+    """Return how many more blocks would narrow the quality interval enough to clear the margin.
 
-    Return 0 if the quality is settled or cannot be compared.
+    This assumes that the centre of the interval stays the same. Return 0 if the quality is settled or not comparable.
     """
     difference, sign = setting.quality_difference, -1.0 if situation.quality.better == "min" else 1.0
     if setting.quality_verdict == FASTER_BUT_WORSE or difference is None:

@@ -180,9 +180,9 @@ def repeats_from_pilot(
     """Return how many blocks the sweep needs in total (`repeats: auto`), based on the runs that `collect` returned.
 
     Only the first 3 common blocks of each comparison, in the manifest's order, are used, so the result does not change
-    when more blocks are measured, nor does it depend on the ratios. None if no comparison has 3 common blocks with some
-    spread. `resolution` and `most` are passed to `analysis.statistical_power.repeats_for_resolution`, which raises
-    ValueError for impossible values.
+    when more blocks are measured, nor does it depend on the ratios. None if no comparison has 3 common blocks in which
+    the ratio varies. `resolution` and `most` are passed to `analysis.statistical_power.repeats_for_resolution`, which
+    raises ValueError for invalid values.
     """
     groups = group_runs(manifest, sorted_runs(runs))
     rules = Rules.of(manifest, groups)

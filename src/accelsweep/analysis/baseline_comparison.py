@@ -30,7 +30,7 @@ MAX_DISTURBED_SHARE = 0.5
 """The largest share of disturbed runs at which a setting still receives a verdict."""
 
 MIN_BLOCKS_ACROSS_HARDWARE = 3
-"""The blocks per side required for a verdict across different hardware; paired comparisons require the same number."""
+"""The number of blocks per side required for a verdict across hardware; paired comparisons require the same number."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,10 @@ def tied_with(best: SettingRuns, others: Sequence[SettingRuns], rules: Rules) ->
 
 
 def rate_estimate(group: SettingRuns, confidence: float) -> Estimate | None:
-    """Return the geometric mean of a setting's rates with an interval outside any family; None if it has no rates."""
+    """Return the geometric mean of a setting's rates, or None if it has no rates.
+
+    The interval is not adjusted for any family.
+    """
     if not group.rated:
         return None
     family = Family(1, confidence)

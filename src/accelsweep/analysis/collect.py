@@ -137,7 +137,7 @@ def read_runs(
     """Return one row per planned run, in block order, and one per unsupported setting. Nothing is written.
 
     Axis values come from the plan, so an axis that was added later is also filled in for earlier runs. `on_damage` is
-    called with each unusable record before the reason for its row is determined.
+    called with the error for each unusable record, before the reason in its row is determined.
     """
     axes = {setting.name: setting.axes for setting in manifest.settings}
     intern, rows = _Interned(), []
@@ -185,7 +185,7 @@ def read_runs(
 
 
 def _configs(folder: SweepFolder, block: str) -> dict[str, SettingConfig]:
-    """Return each setting's config in a block, in the form used by records; {} if its file is missing or damaged."""
+    """Return a block's configs by setting, in the form used by records; {} if its file is missing or damaged."""
     document = block_or_none(folder, block)
     configs = {} if document is None else document.configs
     return {setting: checked_config(without_secrets(config.raw)) for setting, config in configs.items()}

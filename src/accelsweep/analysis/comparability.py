@@ -1,4 +1,4 @@
-"""Checks whether two settings may be compared, and handles ratios of sizes that a search only brackets.
+"""Checks whether two settings may be compared, and handles ratios of sizes known only to within a search's bracket.
 
 A ratio between runs that differ in anything besides the swept axes is meaningless, so it is rejected.
 """
@@ -20,13 +20,13 @@ from accelsweep.tasks import SIZE_METRICS
 _ABSENT = "none"
 
 _Facts = Callable[[RunRow], Mapping[str, str]]
-"""Part of a run's fingerprint, as a mapping of field names to values."""
+"""Returns part of a run's fingerprint as a mapping from field names to values."""
 
 ACCELERATOR_FIELDS = frozenset({"device", "driver"})
 """Hardware fields that necessarily differ between accelerators: a CPU run has no GPU in its fingerprint."""
 
 MODEL_FIELDS = ACCELERATOR_FIELDS | {"host"}
-"""Hardware fields that differ between settings on different device models, because these are in different nodes."""
+"""Hardware fields that differ between settings on different device models, which are in different nodes."""
 
 VERSION_KEYS = frozenset({"model", "data", "optimizer", "trainer", "loop", "precision", "batch_size", "seed"})
 """Keys that two versions may set differently, because their `conf/` is part of the comparison; excludes timing keys."""
@@ -40,7 +40,7 @@ def incompatibility(a: SettingRuns, b: SettingRuns, axes: Collection[str], acros
 
     The sentence includes both values. Config fields may differ if they were swept or are nested under a swept key
     (`model.width` under `model`). If an overlay that may set any field (`experiment`) was swept, all of them may
-    differ. Hardware, public software versions and the user's own sources must be identical. `across` names fields that
+    differ. Hardware, public software versions and the user's own sources must be identical. `across` lists fields that
     may differ regardless.
     """
     for field, ours, theirs in _differences(a, b, axes):
@@ -91,7 +91,7 @@ def _differences(a: SettingRuns, b: SettingRuns, axes: Collection[str]) -> Itera
         yield from _varying(lambda run: run.software, a.measured, b.measured)
     if not compared:  # compared versions are expected to differ in their sources
         for field, own, other in _varying(lambda run: run.sources, a.measured, b.measured):
-            if _ABSENT not in (own, other):  # if one run lacks the package, its config differs, and that was swept
+            if _ABSENT not in (own, other):  # if one run lacks the package, a swept part of the config differs
                 yield field, own, other
 
 
@@ -131,7 +131,7 @@ def _varying(facts: _Facts, ours: Iterable[RunRow], theirs: Iterable[RunRow]) ->
 
 
 def with_search_brackets(group: SettingRuns, partner: SettingRuns, interval: Interval) -> Interval:
-    """Widen the interval of a log ratio by both searches' brackets if the metric is a size."""
+    """Widen the interval of a log ratio by the larger of the two searches' brackets if the metric is a size."""
     if group.rate_metric not in SIZE_METRICS:
         return interval
     open_sides = [side.label for side in (group, partner) if _bracket(side) is None]
@@ -158,9 +158,9 @@ def with_constant_size(group: SettingRuns, interval: Interval) -> Interval:
 
 
 def _bracket(group: SettingRuns) -> float | None:
-    """Return how far, on the log scale, the true size may exceed the largest size that fits; None if unbounded.
+    """Return how far, on the log scale, the true size may exceed the largest one found to fit; None if unbounded.
 
-    The true size is at most one less than the smallest size that does not fit.
+    The true size is at most one less than the smallest size found not to fit.
     """
     widths = []
     for run in group.rated:

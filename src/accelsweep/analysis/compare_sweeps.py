@@ -26,7 +26,7 @@ from accelsweep.results import Doubt
 from accelsweep.significant_digits import count_of
 
 MACHINE = "machine"
-"""The name in `analysis.across` that allows one machine to be compared with another."""
+"""The entry in `analysis.across` that allows one machine to be compared with another."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def compare_sweeps(
     """Compare the common settings of two sweeps, each passed as the runs returned by `collect` and the plan.
 
     Settings are matched by name, so their configs are identical. Differences in hardware or public versions are
-    rejected unless named in `across`. Differences in the sources of the user's packages only raise a doubt, because
+    rejected unless listed in `across`. Differences in the sources of the user's packages only raise a doubt, because
     they are expected between two commits. The rate metric, threshold and confidence are taken from the sweep `after`.
     """
     runs, manifest = sorted_runs(after[0]), after[1]
@@ -63,7 +63,7 @@ def compare_sweeps(
     earlier: dict[str, list[SettingRuns]] = {}
     for group in old.groups:
         earlier.setdefault(group.setting, []).append(group)
-    pairs = []  # with the earlier runs on the same hardware, if any
+    pairs = []  # each setting is paired with its earlier runs, on the same hardware if possible
     for group in new.groups:
         if group.planned.unsupported is None and (candidates := earlier.get(group.setting)):
             same = (candidate for candidate in candidates if candidate.hardware == group.hardware)
@@ -113,7 +113,7 @@ class _Side:
         return [replace(doubt, message=f"{self.name}: {doubt.message}") for doubt in doubts]
 
     def missing_in(self, other: _Side) -> tuple[str, ...]:
-        """Return the labels of this side's settings that are missing on the other side."""
+        """Return the labels of this side's settings that are missing from the other side."""
         settings = {group.setting for group in other.groups}
         return tuple(dict.fromkeys(group.label for group in self.groups if group.setting not in settings))
 
@@ -171,7 +171,7 @@ def single_machine_refusal(old: SettingRuns, new: SettingRuns) -> str | None:
 
 
 class GateState(StrEnum):
-    """A gate's result for one comparison or for all of them together, worst first."""
+    """A gate's result for one comparison or for all of them together; members are ordered from worst to best."""
 
     regression = "regression"
     not_measured = "not measured"

@@ -1,7 +1,8 @@
 """Derives costs in money, energy and carbon from rates. Each cost requires a price or a reading.
 
 A cost per epoch requires the number of samples in one pass over the training data (`EPOCH_SAMPLES`). A cost per result
-requires runs that reached a target (`RESULTS`). If no record contains them, `missing_costs` reports it.
+requires runs that reached a target (`RESULTS`). If no record contains these data, `missing_costs` explains which costs
+are missing.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ def same_energy_scope(settings: Sequence[SettingFinding]) -> bool:
 
 
 def cost_metric(settings: Sequence[SettingFinding]) -> str:
-    """Return the metric for comparing settings by cost: per result if available for any, else per million samples."""
+    """Return the metric for comparing costs: per result if available for any setting, else per million samples."""
     return (
         "usd_per_result"
         if any("usd_per_result" in setting.costs for setting in settings)

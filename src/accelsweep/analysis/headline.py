@@ -63,7 +63,7 @@ LARGER = Wording(
 class Situation:
     """The inputs to a recommendation: the settings' findings, the rules behind their verdicts, and the observed noise.
 
-    `front` names the settings on the Pareto front; `noise` is the standard deviation of a log rate within a block, or
+    `front` lists the settings on the Pareto front; `noise` is the standard deviation of a log rate within a block, or
     None if unknown. `rivals` returns the settings that cannot be distinguished from a given setting. `block_seconds` is
     the wall time of one additional block, or None if unknown. `metric` is the metric by which settings are compared.
     """
@@ -179,7 +179,7 @@ def percent_change(ratio: Estimate) -> tuple[str, str]:
 
 
 def memory_text(setting: SettingFinding) -> str | None:
-    """Describe a setting's memory use: `233 MiB, 1 % of the machine` (no share if the inventory lists no size)."""
+    """Describe a setting's memory use: `233 MiB, 1 % of the machine` (no share if the size is not in the inventory)."""
     name = common_memory_metric([setting])
     used = median_of(setting, name) if name is not None else None
     if used is None:
@@ -198,7 +198,7 @@ def setting_text(setting: SettingFinding) -> str:
 
 
 def short_name(setting: SettingFinding, other: SettingFinding | None, most: int) -> str:
-    """Shorten a setting's name to `most` words: the full name, its differences from `other`, or its first parts."""
+    """Fit a setting's name into `most` words: the full name, its differences from `other`, or its first parts."""
 
     def count(parts: Iterable[str]) -> int:
         return sum(len(part.split()) for part in parts)

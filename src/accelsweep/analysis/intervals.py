@@ -36,7 +36,7 @@ class Family:
 
     @property
     def each(self) -> float:
-        """The confidence of each interval alone."""
+        """The confidence of each individual interval."""
         return 1.0 - (1.0 - self.confidence) / max(self.size, 1)
 
 
@@ -81,7 +81,10 @@ def prior_degrees(settings: int) -> float:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the arithmetic mean, regardless of order. Raises ZeroDivisionError if there are no values."""
+    """Return the arithmetic mean, which does not depend on the order of the values.
+
+    Raises ZeroDivisionError if there are no values.
+    """
     return math.fsum(values) / len(values)
 
 
@@ -114,7 +117,8 @@ def paired_interval(a: Mapping[Key, float], b: Mapping[Key, float], family: Fami
 def welch_interval(a: Sequence[float], b: Sequence[float], family: Family) -> Interval:
     """Return mean(a) - mean(b) with Welch's interval for unequal variances.
 
-    Degrees of freedom follow Welch ("The generalization of `Student's' problem", Biometrika 1947), Satterthwaite 1946.
+    The degrees of freedom follow Welch ("The generalization of `Student's' problem", Biometrika 1947) and Satterthwaite
+    (1946).
     """
     center, count = mean(a) - mean(b), min(len(a), len(b))
     if count < 2:
@@ -194,7 +198,7 @@ def pooled_noise(pairs: Iterable[tuple[Mapping[str, float], Mapping[str, float]]
     """Return the standard deviation of one run's log rate within a block, pooled over pairs of settings, if available.
 
     The variance of the difference between two runs is twice that of a single run. If a side is the mean of several runs
-    in a block, the result is the noise of single runs with equal precision.
+    in a block, the result is the noise of a single run that would be equally precise.
     """
     squares, degrees = [], 0
     for a, b in pairs:

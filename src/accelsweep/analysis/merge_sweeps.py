@@ -108,7 +108,7 @@ def _mark_hardware(runs: Sequence[RunRow]) -> list[RunRow]:
 
 
 def _variant(run: RunRow) -> str:
-    """Return a key that runs on identical hardware must share to count as repeats of each other."""
+    """Return a key; runs on identical hardware count as repeats of each other only if their keys are equal."""
     return canonical_json([run.software, run.sources, *run.checkout])
 
 
@@ -184,7 +184,7 @@ def _manifest(
 def _prices(parts: Sequence[Part]) -> Prices:
     """Return all prices keyed by device model; earlier parts take precedence.
 
-    A price for all CPUs applies only to the CPUs of its own sweep.
+    A price for all devices of an accelerator, such as `cpu`, applies only to those of its own sweep.
     """
     given = [part.manifest.options.prices for part in parts]
     devices: dict[str, Price] = {}

@@ -58,7 +58,7 @@ def quality_measure(groups: Sequence[SettingRuns], margin: float) -> QualityMeas
 def compare_quality(
     groups: Sequence[SettingRuns], comparisons: Sequence[Comparison], family: Family, measure: QualityMeasure
 ) -> list[SettingQuality]:
-    """Return each setting's quality, compared with the partner that is also used for its rate.
+    """Return each setting's quality, compared with that of the partner used for its rate.
 
     The differences are paired by seed; their variances are pooled separately for each kind of hardware.
     """

@@ -111,8 +111,8 @@ def assess(
 def recommend(situations: Mapping[str, Situation]) -> Recommendation:
     """Write the recommendation, taking all numbers from the settings' findings.
 
-    `situations` is keyed by the baseline's hardware. If it contains several, they are compared by cost per result, and
-    the advice for each is listed among the alternatives.
+    `situations` is keyed by the baseline's hardware. If there are several kinds, they are compared by cost per result,
+    and the advice for each is listed among the alternatives.
     """
     each = {}
     for hardware, situation in situations.items():
@@ -251,7 +251,7 @@ def block_seconds(groups: Sequence[SettingRuns], manifest: Manifest) -> float | 
     """Return the wall time in seconds of one additional block: its start-up plus the mean time of each setting's runs.
 
     The baseline counts once for each of its runs in a new block. Failed runs are included, because a new block repeats
-    them. None if no run has a wall time.
+    them. None if no wall time was recorded.
     """
     runs = [run for group in groups for run in group.runs]
     walls: dict[str, list[float]] = {}

@@ -1,4 +1,4 @@
-"""Defines rows of runs with their recorded values, grouped by setting and kind of hardware for the analysis."""
+"""Defines rows with the recorded values of runs, and groups them by setting and kind of hardware for the analysis."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ KNEE_SHARE = 0.95
 """The knee is the smallest batch size that reaches this share of the series' best rate."""
 
 MIN_DEVICE_COUNTS = 4
-"""Device counts required for a fit: the law has three unknowns, so only a fourth point can contradict it."""
+"""The number of device counts required for a fit: with three unknowns, only a fourth point can contradict the law."""
 
 MIN_MARGINAL_GAIN = 0.5
 """An additional device is worthwhile if it adds at least this share of a single device's rate."""
@@ -81,9 +81,9 @@ class ScalingCurve:
 
     @property
     def shares_cores(self) -> bool:
-        """Whether the ranks share the cores of one CPU, so that more ranks add no devices.
+        """Whether the ranks share the cores of one CPU, so that additional ranks add no cores.
 
-        Each rank with a fixed number of threads adds its own cores instead.
+        If the number of threads per rank is fixed, each rank adds its own cores instead.
         """
         configs = [group.config for group in self.members if group.config is not None]
         shared = all(config.accelerator == "cpu" and config.threads is None for config in configs)
@@ -257,12 +257,12 @@ def _unpaired_interval(rest: Sequence[Sequence[float]], weight: Array, at: float
 
 
 def most_devices(contention: float, coherency: float, worth: float) -> int | None:
-    """Return the largest n whose last device adds `worth` of a single device's rate: C(n) - C(n - 1) >= worth.
+    """Return the largest number of devices, n, of which the last adds at least `worth` times a single device's rate.
 
-    If `worth` is 0, this is the peak, beyond which the rate falls: the largest n with n (n - 1) <= (1 - s) / k. None
-    means that there is no limit or that it exceeds a million. Up to the peak, the derivative
-    C' = (1 - s - k n^2) / (1 + s (n - 1) + k n (n - 1))^2 falls as n, s or k grows, so more contention or coherency
-    never results in more devices.
+    That is, C(n) - C(n - 1) >= worth. If `worth` is 0, this is the peak, beyond which the rate falls: the largest n
+    with n (n - 1) <= (1 - s) / k. None means that there is no limit or that it exceeds a million. Up to the peak, the
+    derivative C' = (1 - s - k n^2) / (1 + s (n - 1) + k n (n - 1))^2 falls as n, s or k grows, so more contention or
+    coherency never results in more devices.
     """
     at = np.array([contention, coherency])
 

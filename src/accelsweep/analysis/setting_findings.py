@@ -135,7 +135,7 @@ def _joined(separator: str, texts: Iterable[str | None]) -> str | None:
 
 
 def memory_share(metrics: Mapping[str, Summary], effective: Effective | None, site: Site) -> float | None:
-    """Return the share of one device's memory (or, on a CPU, the machine's) in use; None if not in the inventory."""
+    """Return the share of one device's memory (on a CPU, the machine's) in use; None if not in the inventory."""
     medians = (metrics[name].median for name in MEMORY_METRICS if name in metrics)
     used = next((value for value in medians if value is not None), None)
     if used is None or effective is None:
@@ -154,7 +154,7 @@ def memory_share(metrics: Mapping[str, Summary], effective: Effective | None, si
 def bottleneck_of(group: SettingRuns) -> StepBottleneck | None:
     """Determine the bottleneck as for a single run, but from mean shares; None if no run has a breakdown.
 
-    Parts that any run could not measure are left out.
+    Parts that were not measured in every run are left out.
     """
     runs = []
     for run in group.measured:
@@ -204,7 +204,7 @@ def _override(value: Any) -> str:
 
 
 def trainer_call(config: SettingConfig) -> str | None:
-    """Return `Trainer(accelerator="cpu", devices=1, precision="32-true")`; None if the task uses no Trainer."""
+    """Return `Trainer(accelerator="cpu", devices=1, precision="32-true")`; None if the task does not use a Trainer."""
     if config.loop != "lightning" or task_of(config.task, config.raw).model_trains:
         return None
     arguments: dict[str, Any] = {"accelerator": config.accelerator, "devices": config.devices}

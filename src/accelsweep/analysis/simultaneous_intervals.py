@@ -61,10 +61,10 @@ class Moderated:
 def moderate(variances: Array, degrees: Array, settings: int) -> Moderated:
     """Shrink positive sample variances of shape (..., pairs), with pairs >= 2, towards their common prior.
 
-    Leading axes are simulated sweeps. `degrees` are the variances' degrees of freedom, of shape (pairs,) or (...,
-    pairs); `settings` is the number of settings in the pool, including the baseline. Smyth 2004, section 6.2: once the
-    contribution of chance alone is removed, the mean of the log variances determines the prior variance, and their
-    spread determines the prior's degrees of freedom (capped at `analysis.intervals.prior_degrees`).
+    Any leading dimensions are simulated sweeps. `degrees` are the variances' degrees of freedom, of shape (pairs,) or
+    (..., pairs); `settings` is the number of settings in the pool, including the baseline. Smyth 2004, section 6.2:
+    once the contribution of chance alone is removed, the mean of the log variances determines the prior variance, and
+    their spread determines the prior's degrees of freedom (capped at `analysis.intervals.prior_degrees`).
     """
     half = np.broadcast_to(np.asarray(degrees, dtype=np.float64) / 2.0, variances.shape)
     logs = np.log(variances) - special.psi(half) + np.log(half)
@@ -153,7 +153,7 @@ class Pool:
 
 
 def pools(pairs: Sequence[Pair]) -> list[Pool]:
-    """Return the pools of two or more pairs of the same kind; every pair has at least 3 common keys and some spread."""
+    """Return the pools of two or more pairs of the same kind, each with at least 3 common keys and some variance."""
     kinds: dict[Hashable, list[int]] = {}
     for index, pair in enumerate(pairs):
         if is_paired(pair.a, pair.b) and paired_interval(pair.a, pair.b, Family()).half_width is not None:
@@ -216,7 +216,7 @@ def nominal_levels(alpha: float, looks: Sequence[int] = LOOKS) -> tuple[float, .
 
 
 def _crossing_probability(grid: Array, density: Array, step: float) -> Callable[[float], float]:
-    """Return the probability, as a function of `bound`, of crossing it at this look but no bound at an earlier one."""
+    """Return a function of `bound`: the probability of crossing it at this look without an earlier crossing."""
 
     def probability(bound: float) -> float:
         leaves = special.ndtr((grid - bound) / step) + special.ndtr((-bound - grid) / step)

@@ -109,7 +109,7 @@ def planned_repeats(settings: Sequence[SettingFinding], manifest: Manifest) -> i
 
     The baseline is in every block, including those of settings added later, so it counts only if nothing else is
     planned. Findings on different hardware count separately, and findings with the verdict `refused` count only if all
-    findings do. If nothing is planned to run, this is the number of repeats that the plan requests.
+    findings have it. If nothing is planned to run, this is the number of repeats that the plan requests.
     """
     counts = [(setting, len({run.block for run in setting.runs})) for setting in settings]
     planned = [(setting, count) for setting, count in counts if count]
@@ -155,7 +155,7 @@ def repeats_for_resolution(
     most: int = REPEATS_MOST,
     confidence: float = CONFIDENCE,
 ) -> RepeatsNeeded | None:
-    """Return the smallest number of blocks, from 5 to `most`, whose intervals have a mean half-width of `resolution`.
+    """Return the fewest blocks, from 5 to `most`, whose intervals have a mean half-width of at most `resolution`.
 
     `family` is the number of intervals that hold simultaneously, including those without a variance. None if there is
     no variance: nothing was measured often enough, or nothing varied, so there is no reason to continue. Raises

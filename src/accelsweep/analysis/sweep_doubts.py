@@ -192,9 +192,9 @@ def noisy_baseline(groups: Sequence[SettingRuns], baseline: str | None) -> list[
 
     This is Fisher's F-test of two variances: that of the baseline's distance from the mean of the other settings in its
     block, and that of the other settings about their setting and block effects (two-way residuals, excluding the
-    baseline). For normal noise of equal variance, the two are independent, so the test is exact. It requires two other
-    settings that share 3 blocks with the baseline. If the baseline runs several times in a block, the mean of those
-    runs is tested, because every ratio uses that mean; the test then fires less often.
+    baseline). For normal noise of equal variance, the two are independent, so the test is exact. It requires at least
+    two other settings that share at least 3 blocks with the baseline. If the baseline runs several times in a block,
+    the mean of those runs is tested, because every ratio uses that mean; the test then fires less often.
     """
     found = []
     for base in (group for group in groups if group.setting == baseline and group.rated):

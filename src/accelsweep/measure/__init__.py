@@ -1,1 +1,1 @@
-"""Reads clocks, memory, energy and device state. Uses torch, not Lightning."""
+"""Reads clocks, memory, energy and device state. Depends on torch but not on Lightning."""

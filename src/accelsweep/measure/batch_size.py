@@ -15,7 +15,7 @@ Path = tuple[Any, ...]
 
 
 def possible_sizes(batch: Any, lone: bool = False) -> dict[int, tuple[Path, ...]]:
-    """Return each number of samples that `batch` may contain, with the paths to the parts of that length.
+    """Return the possible numbers of samples in `batch`, each with the paths to the parts of that length.
 
     The length of a tensor (samples, ...) is the size of its first dimension; that of columns is their common length. A
     list of similar parts may also be a list of samples; if `lone` is set, so may a list with a single part. Returns an
@@ -35,7 +35,7 @@ def possible_sizes(batch: Any, lone: bool = False) -> dict[int, tuple[Path, ...]
     sizes = {count: tuple((key, *path) for path in first[count]) for count in common}
     is_list = _is_plain(batch) and len({_kind(part) for part in columns.values()}) == 1
     if is_list and (len(columns) > 1 or lone):
-        # unless the parts are tensors, a part that happens to be as long as the list is just a dimension of a sample
+        # unless the parts are tensors, a length that happens to equal the list's is just a dimension of a sample
         are_tensors = all(_shape(part) is not None for part in columns.values())
         sizes[len(columns)] = ((), *(sizes.get(len(columns), ()) if are_tensors else ()))
     return sizes
@@ -55,9 +55,9 @@ def length_at(batch: Any, path: Path) -> int:
 
 
 def lengths_at(batch: Any, path: Path) -> tuple[int, ...]:
-    """Return the shape of the tensor at `path`, or the length of the list there.
+    """Return the shape of the tensor, or the length of the list, at `path`.
 
-    For a tensor of samples with different sizes, only their number is returned. Raises LookupError if there is no such
+    If the samples in a tensor differ in size, only their number is returned. Raises LookupError if there is no such
     part.
     """
     for key in path:
@@ -80,7 +80,7 @@ def declared_batch_size(loader: Any) -> int | None:
 
 
 def sizes_in_a_pass(loader: Any, size: int) -> set[int] | None:
-    """Return the batch sizes in one pass: `size`, and the remainder in the last batch; None if unknown.
+    """Return the batch sizes that occur in one pass: `size`, and that of an incomplete last batch; None if unknown.
 
     The sizes are known only for torch's own BatchSampler over a sampler with a length.
     """

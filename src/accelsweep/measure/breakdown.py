@@ -1,9 +1,9 @@
-"""The probe pass, which measures how a step's time is spent. It trains after the window so as not to disturb it.
+"""The probe pass, which measures how a step's time is spent. It runs after the window so as not to disturb it.
 
 A loop reports when it enters and leaves a phase. Each time, a mark is queued on the device (on a CPU, the clock is
-read), so that the intervals between marks cover the entire time. An interval belongs to the innermost open phase, or to
-`overhead`. On an asynchronous device the marks follow the device's own timeline, so waiting for data counts only
-while the device is idle.
+read), so that the intervals between marks cover the entire pass. An interval belongs to the innermost open phase, or to
+`overhead`. On an asynchronous device the marks follow the device's own timeline, so waiting for data counts only while
+the device is idle.
 
 Gradient exchange overlaps with the backward pass, so its cost cannot be timed directly. Instead, the second half of the
 pass trains without the exchange (`DistributedDataParallel.no_sync`). The time saved counts as communication, including
@@ -34,7 +34,7 @@ UNSEEN_REASONS = {
     "backward": "no backward pass of torch.autograd was detected in these steps: any time it took is in forward_share",
     "optimizer": "no optimiser from torch.optim ran in these steps: any other's time is in the other shares",
 }
-"""Parts of every training step that may go undetected -> the reason given for the missing share."""
+"""Maps parts that occur in every training step but may go undetected to the reason given for the missing share."""
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class PhaseTimer:
     """Divides the time into intervals, each assigned to a phase."""
 
     def __init__(self, device: TimedDevice, clock: Clock = monotonic) -> None:
-        """Timing starts only with `begin`."""
+        """Timing starts only when `begin` is called."""
         self._device, self._clock = device, clock
         self._open: list[str] = []
         self._marks: Marks | None = None
@@ -77,7 +77,7 @@ class PhaseTimer:
         return self._open[-1] if self._open else None
 
     def leave_to(self, depth: int) -> None:
-        """Close the innermost phases until `depth` of them are open."""
+        """Close the innermost phases until only `depth` phases remain open."""
         while self.depth > depth:
             self.leave()
 
@@ -152,7 +152,7 @@ class ProbePass:
     """A listener that times a number of steps with a `PhaseTimer`, then the same number without gradient exchange."""
 
     def __init__(self, timer: PhaseTimer, steps: int, disable_gradient_sync: Callable[[], bool] | None = None) -> None:
-        """`disable_gradient_sync` is the loop's method; None for a single rank."""
+        """`disable_gradient_sync` is the loop's method of that name; None for a single rank."""
         self._timer, self._steps, self._stop_exchange = timer, steps, disable_gradient_sync
         self._done = 0
         self.halves: list[PassHalf] = []
@@ -175,7 +175,7 @@ class ProbePass:
 
 
 def probe_steps(requested: int, seconds: float, step_seconds: float, multiple_of: int) -> int:
-    """Return the number of steps in a pass: at most `requested`, within `seconds`, rounded up to optimiser steps."""
+    """Return a pass's number of steps: at most `requested`, within `seconds`, rounded up to whole optimiser steps."""
     fitting = max(MIN_PROBED_STEPS, int(seconds / step_seconds))
     return -(-min(requested, fitting) // multiple_of) * multiple_of
 
@@ -260,7 +260,7 @@ SHARES = (*_NAMES.values(), "device_behind_share")
 def time_manual_optimization(timer: PhaseTimer) -> Iterator[None]:
     """Time backward passes and optimiser steps that run inside a forward phase (manual optimisation).
 
-    A closure called by an optimiser counts as forward again, as does the rest of `training_step`.
+    A closure called by an optimiser counts as forward, as does the remainder of `training_step`.
     """
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook

@@ -58,7 +58,7 @@ class GpuEnergy:
 
 
 class PackageEnergy:
-    """Joules used by this host's CPU packages between `start` and `stop`. Used by only one rank per host."""
+    """Joules used by this host's CPU packages between `start` and `stop`. Only one rank per host reads the counters."""
 
     def __init__(self, powercap: Path = POWERCAP) -> None:
         """`powercap` is Linux's directory of energy counters."""
@@ -105,7 +105,7 @@ def _is_package(zone: Path) -> bool:
 
 
 def total_joules(readings: list[tuple[float | None, str | None]], scope: str) -> Metric:
-    """Return the total over all ranks, or the first rank's reason for a missing value."""
+    """Return the total over all ranks, or, if any rank's value is missing, the first reason."""
     reasons = [reason for joules, reason in readings if joules is None]
     if not readings or reasons:
         reason = reasons[0] if reasons else "unavailable: no counter was read"
@@ -135,10 +135,10 @@ def energy_metrics(accelerator: str, ranks: list[dict[str, Any]], window_seconds
 
 
 class EnergyMeter:
-    """Measures the energy of this machine's devices inside a `with` block; `result` is in joules."""
+    """Measures the energy that this machine's devices use inside a `with` block; `result` is in joules."""
 
     def __init__(self, accelerator: str, boards: Sequence[str], clock: Clock = monotonic) -> None:
-        """`boards` are device names in the driver's telemetry. Leave it empty for a CPU to read the CPU packages."""
+        """`boards` lists device names in the driver's telemetry; it is empty for a CPU, whose packages are read."""
         self._accelerator, self._clock, self._began = accelerator, clock, 0.0
         self._boards = [GpuEnergy(board, accelerator) for board in boards]
         self._package = PackageEnergy()

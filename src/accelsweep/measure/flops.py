@@ -90,7 +90,7 @@ class _OperationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _FlopsCounter(_OperationMode):
-    """Adds up the operations. In the backward pass, only recomputation runs with gradients enabled."""
+    """Adds up the operations. In the backward pass, only recomputation, which is excluded, enables gradients."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -127,7 +127,7 @@ CEILING_DTYPES = {
     "bf16": torch.bfloat16,
     "16": torch.float16,
 }
-"""The part of Lightning's precision before the dash -> the dtype of the products."""
+"""Maps the part of Lightning's precision before the dash to the dtype of the products."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def number_format(precision: str, device_type: str) -> str | None:
 def cudnn_format(precision: str, device_type: str) -> str | None:
     """Return the number format of convolutions and recurrent layers, as `number_format` does for matrix products.
 
-    By default, torch computes them in TF32 and matrix products in float32.
+    By default, torch uses TF32 for convolutions and recurrent layers, but float32 for matrix products.
     """
     name = number_format(precision, device_type)
     if name not in ("float32", "tf32") or not _may_use_tf32(device_type):
@@ -164,9 +164,10 @@ def cudnn_format(precision: str, device_type: str) -> str | None:
 
 
 def float32_matmul_precision() -> str:
-    """Return torch's precision of float32 matrix products: `highest`, `high` or `medium`.
+    """Return torch's precision for float32 matrix products: `highest`, `high` or `medium`.
 
-    torch raises an error if it was set through `torch.backends.cuda.matmul.fp32_precision` (torch 2.9 and later).
+    torch raises an error if the precision was set through `torch.backends.cuda.matmul.fp32_precision` (torch 2.9 and
+    later).
     """
     try:
         return torch.get_float32_matmul_precision()

@@ -1,4 +1,4 @@
-"""Reads the machine's state: devices and host around a run, CPU usage during the window, and the fingerprint.
+"""Reads the machine's state: devices and host before and after a run, CPU usage during the window, and the fingerprint.
 
 States are JSON dictionaries. A value that cannot be read is null; a device without telemetry has a `reason`.
 """
@@ -115,7 +115,8 @@ Matching variables whose name suggests a secret, such as TORCH_HUB_TOKEN, are no
 def governor(cpus: Path = Path("/sys/devices/system/cpu")) -> str | None:
     """Return the frequency governor of the cores available to us (`performance`, ...), or None.
 
-    If cores use different governors, they are joined by commas. `cpus` is the kernel's directory of cores.
+    If cores use different governors, all names are returned, separated by commas. `cpus` is the kernel's directory of
+    cores.
     """
     names = set()
     for core in allowed_cores():

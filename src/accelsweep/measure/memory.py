@@ -104,7 +104,7 @@ def shard_metric(ranks: list[int]) -> dict[str, Metric]:
 
 
 WINDOW_PARTS = 6
-"""The number of parts of the window between which memory is sampled. A window with fewer optimiser steps is skipped."""
+"""The number of window parts between which memory is sampled. Windows with fewer optimiser steps are not checked."""
 
 MIN_RELATIVE_RATE = 0.5
 """To count as growing, memory must grow in each part at no less than this share of the average rate."""
@@ -124,7 +124,8 @@ MemorySample = tuple[int, int]
 def part_ends(steps: int, multiple_of: int) -> list[int]:
     """Return the steps after which each part of the window ends, except the last part.
 
-    Parts are whole optimiser steps of `multiple_of` batches, because gradients are allocated and freed within a step.
+    Each part consists of whole optimiser steps of `multiple_of` batches, because gradients are allocated and freed
+    within a step.
     """
     updates = steps // multiple_of
     if updates < WINDOW_PARTS:

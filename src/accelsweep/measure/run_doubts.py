@@ -68,7 +68,7 @@ def _t(levels: Sequence[float], split: int) -> float:
 
 
 SHORT = 0.8
-"""A window shorter than this share of the requested seconds counts as short: the warm-up only estimates step time."""
+"""Windows are short below this share of the requested seconds; the warm-up yields only an estimate of step time."""
 
 SATURATED = 0.85
 
@@ -92,7 +92,7 @@ CLOCK_GAP_SECONDS = 1.0
 """The shortest gap that raises a doubt. Clocks slewed to the correct time, at one part in ten thousand, drift less."""
 
 POWER_CAPS = ("SwPowerCap", "power cap")
-"""Throttle reasons for a device at its power limit. Many boards always run there under load, at a steady rate."""
+"""Throttle reasons for a device at its power limit, where many boards always run under load, at a steady rate."""
 
 
 def short_window(seconds: float, min_seconds: float) -> Doubt | None:
@@ -122,7 +122,7 @@ def unsteady(step_seconds: Sequence[float]) -> Doubt | None:
 
 
 def stalled(ranks: Sequence[RankStalls], total_seconds: float, without: str, what: str) -> Doubt | None:
-    """Doubt `what`, which lasted `total_seconds`, because of stalls; `without` states what the result is without them.
+    """Doubt `what`, which lasted `total_seconds`, because of stalls; `without` describes the result without them.
 
     If all processes were idle, the cause is outside the run.
     """
@@ -152,7 +152,7 @@ def stalled(ranks: Sequence[RankStalls], total_seconds: float, without: str, wha
 
 
 def clock_gap(seconds: float, what: str = "the window") -> Doubt | None:
-    """Doubt `what` if `seconds` passed on the wall clock that are not included in its duration."""
+    """Doubt `what` if its duration omits `seconds` that passed on the wall clock."""
     if seconds < CLOCK_GAP_SECONDS:
         return None
     return Doubt(
@@ -262,7 +262,7 @@ def _batches(count: int, samples: int) -> str:
 
 
 def device_doubts(before: MachineState, after: MachineState) -> list[Doubt]:
-    """Return the doubts from the devices' states before and after a window: throttling, drift, foreign processes."""
+    """Return doubts based on the devices' states before and after a window: throttling, drift, foreign processes."""
     doubts: list[Doubt | None] = []
     for old, new in zip(before.devices, after.devices, strict=False):
         doubts += [*_throttled(old, new), _temperature_drift(old, new), _foreign_processes(old, new)]

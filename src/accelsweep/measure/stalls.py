@@ -27,21 +27,21 @@ HICCUP_SECONDS = 0.1
 """Shorter pauses occur on any system and do not count as stalls, however short the window."""
 MIN_FACTOR = 3.0
 MAX_FACTOR = 20.0
-"""A step is a stall if it exceeds the median by a factor in this range, which is higher the more step times vary."""
+"""A stall exceeds the median by a factor in this range; the more step times vary, the higher the factor."""
 SPREAD_EXPONENT = 6.0
-"""The factor is the ratio of the median to the lowest tenth, raised to this power.
+"""The factor is the ratio of the median to the 10th percentile, raised to this power.
 
 If step times are log-normally distributed, this corresponds to 7.7 standard deviations of their logarithms. The upper
 half of the distribution is not used, because it includes the stalls.
 """
 MIN_STEPS = 3
-"""With fewer steps of the same kind, a usual step time cannot be determined."""
+"""With fewer steps of the same kind, their usual duration cannot be determined."""
 MAX_IDLE_STALLS = 3
 """More stalls than this are attributed to slow storage or occasional work rather than to a stopped process."""
 IDLE_CORES = 0.05
 """Processes that used fewer cores than this count as idle: computing or spinning uses one core.
 
-If ten other processes keep each of the machine's cores busy as well, that drops to a tenth of a core.
+If ten other processes compete for each of the machine's cores, this drops to a tenth of a core.
 """
 SAMPLE_SECONDS = 0.01
 """The minimum time between two readings of CPU time, so that short steps are not slowed down by them."""
@@ -49,7 +49,10 @@ SAMPLE_SECONDS = 0.01
 
 @dataclass(frozen=True)
 class Stall:
-    """Steps `begin` up to `end` took `seconds` longer than usual. If equal, the stall followed the last step."""
+    """The steps from `begin` up to, but not including, `end` took `seconds` longer than usual.
+
+    If both are equal, the stall followed the last step.
+    """
 
     begin: int
     end: int
@@ -69,7 +72,7 @@ NO_STALLS = RankStalls()
 
 
 def stall_threshold(total_seconds: float) -> float:
-    """Return the excess seconds that count as a stall in a window of `total_seconds`."""
+    """Return the minimum excess, in seconds, that counts as a stall in a window of `total_seconds`."""
     long_enough = max(LONG_SECONDS, SMALL_SHARE * total_seconds)
     return max(HICCUP_SECONDS, min(LARGE_SHARE * total_seconds, long_enough))
 
@@ -193,6 +196,6 @@ def _cpu_seconds(process: int) -> float:
 
 
 def all_idle(ranks: Sequence[RankStalls]) -> bool:
-    """Return whether every rank was idle in a stall, with the shortest stall at least half as long as the longest."""
+    """Return whether every rank was idle in its stalls, and the shortest total is at least half the longest."""
     longest = max(rank.seconds for rank in ranks)
     return longest > 0 and all(rank.idle and rank.seconds >= longest / 2 for rank in ranks)

@@ -63,7 +63,7 @@ class DistributedGroup:
     """The ranks in torch.distributed's default process group, which must be initialised."""
 
     def __init__(self) -> None:
-        """Read this rank and the number of ranks."""
+        """Read the rank of this process and the number of ranks."""
         import torch.distributed as distributed
 
         self._distributed = distributed
@@ -96,7 +96,7 @@ COMPACT_EVERY = 256
 """The number of steps after which scalars are stacked into one tensor: CUDA's allocator uses 512 bytes per scalar."""
 
 _ON_DEVICE = object()
-"""Placeholder for a loss that is on the device."""
+"""Placeholder for a loss that is stored on the device."""
 
 
 class Losses:
@@ -135,17 +135,17 @@ class Losses:
 
 
 def first_not_finite(losses: list[float | None]) -> int | None:
-    """Return the first step (from 0) with a NaN or infinite loss, or None."""
+    """Return the zero-based index of the first step with a NaN or infinite loss, or None."""
     return next((step for step, loss in enumerate(losses) if loss is not None and not math.isfinite(loss)), None)
 
 
 LENGTH_MARGIN = 1.1
-"""The window is planned to exceed the requested length by this factor, since warm-up only estimates the step time."""
+"""Windows are planned to exceed the requested length by this factor, as the warm-up only estimates step times."""
 
 
 @dataclass(frozen=True)
 class WindowRules:
-    """The lengths of warm-up and window, in batches; `multiple_of` is the number of batches per optimiser step."""
+    """The lengths of the warm-up and window, in batches; `multiple_of` is the number of batches per optimiser step."""
 
     warmup_steps: int
     min_steps: int
@@ -170,7 +170,7 @@ class WindowRules:
         return _round_up(self.warmup_steps, self.multiple_of)
 
     def window_steps(self, warmup_seconds: Sequence[float]) -> int:
-        """Return the number of steps in the window, given the seconds of each warm-up step.
+        """Return the number of steps in the window, given the duration of each warm-up step in seconds.
 
         The step time is estimated as the lower quartile of the warm-up's second half, so that an outlier does not
         shorten the window.
@@ -212,12 +212,12 @@ class RankWindow:
 
     @property
     def window_step_seconds(self) -> list[float]:
-        """Seconds of each step inside the window."""
+        """The duration of each step in the window, in seconds."""
         return self.step_seconds[self.warmup_steps :]
 
     @property
     def samples(self) -> int:
-        """Samples that this rank processed inside the window."""
+        """The number of samples that this rank processed in the window."""
         return sum(self.step_samples[self.warmup_steps :])
 
 
@@ -366,7 +366,7 @@ def _without(stalls: Sequence[RankStalls], seconds: Sequence[float], samples: in
 
 
 def percentile(seconds: Sequence[float], share: float, what: str, scope: str) -> Metric:
-    """Return the `share`-quantile of the seconds of `what` (steps, queries), withheld if too few values exceed it."""
+    """Return the `share`-quantile of the durations of `what` (steps, queries), withheld if too few values exceed it."""
     needed = round(VALUES_BEYOND / (1.0 - share))
     if len(seconds) < needed:
         reason = (
