@@ -4,8 +4,8 @@ Every file is written under a temporary name and then renamed (`files`, `worker.
 in between leaves the temporary file behind. Such a file is never read. It is removed if its name, owner and type
 identify it as ours and it is old according to its file system's clock.
 
-An owner file next to a sweep's temporary folder names the sweep. The folder is removed once that sweep has no live
-lock.
+An owner file next to a sweep's temporary folder identifies the sweep. The folder is removed once none of that sweep's
+locks is live.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ NEW_DATABASE = "new.db"
 """The name of a database file while it is being created."""
 
 SHORT_PLACES = ("/tmp", "/var/tmp")  # noqa: S108 - we create a folder there that nobody else may write to
-"""Locations for a sweep's temporary folder if the path of TMPDIR is too long for sockets."""
+"""Fallback locations for a sweep's temporary folder if the TMPDIR path is too long for Unix sockets."""
 
 _RANDOM = r"[a-z0-9_]{8}"
 
 _TEMPORARY_FILE = re.compile(rf"\.[\w.-]+\.(json\.{_RANDOM}(\.part\.{_RANDOM})?|parquet(\.{_RANDOM})?)\.part", re.ASCII)
-"""A lock file's name has two random parts: it is itself written atomically before it is linked into place."""
+"""Before a lock file is linked into place, it is itself written atomically; hence the two random parts."""
 
 _Candidate = tuple[Path, float]
-"""A file or folder of ours with its modification time."""
+"""One of our files or folders, with its modification time."""
 
 
 def remove_stale_files(folder: SweepFolder) -> list[Path]:
-    """Remove stale temporary files of a sweep, its report, and the imports next to it; return their paths."""
+    """Remove stale temporary files of a sweep, its report, and imports in its working folder; return their paths."""
     names = ((Path(place, name), name) for place, _, files in os.walk(folder.root) for name in files)
     stale = _stale(
         [
@@ -140,7 +140,7 @@ def _open_without_links(path: str, flags: int) -> int:
 # Unexpected files and folders at the paths of a sweep's files.
 
 _SUFFIXES = frozenset({".json", ".parquet", ".log", ".done"})
-"""Suffixes of the files that we write; no folder of ours has such a suffix."""
+"""Suffixes of the files that we write; none of our folders uses them."""
 
 REPORT_SUFFIXES = frozenset({".html", ".svg", ".csv", ".md"})
 """Suffixes of the report's files."""
@@ -189,7 +189,7 @@ def _sweep_files(folder: SweepFolder) -> Iterator[Path]:
 
 
 def _snakemake_metadata(folder: SweepFolder) -> Iterator[Path]:
-    """Yield Snakemake's metadata on its outputs: it would hang on a FIFO and fail on a folder at these paths."""
+    """Yield the paths of Snakemake's output metadata: Snakemake would hang on a FIFO there, and fail on a folder."""
     for place in ("metadata", "incomplete"):
         notes = (folder.home / ".snakemake" / place).glob("*")
         yield from (path for path in notes if not _KEPT_METADATA.search(path.name))

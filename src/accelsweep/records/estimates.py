@@ -1,4 +1,4 @@
-"""The numbers that findings consist of: values with intervals, ratios, summaries over repeats, and verdicts."""
+"""The building blocks of findings: values with intervals, ratios, summaries over repeats, and verdicts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from accelsweep.json_documents import Frozen
 class Verdict(StrEnum):
     """The conclusion that a ratio's interval supports, given the practical threshold.
 
-    `not yet` means that fewer than 3 blocks contain both sides; `disturbed` means that other load affected the
-    measurement. `larger` and `smaller` replace `faster` and `slower` if the compared metric is a size
+    `not yet` means that fewer than 3 blocks contain both sides of the comparison; `disturbed` means that other load
+    affected the measurement. `larger` and `smaller` replace `faster` and `slower` if the compared metric is a size
     (`tasks.SIZE_METRICS`).
     """
 

@@ -49,13 +49,13 @@ def live_lock(path: Path) -> LockOwner | None:
 
 
 def driver_started_at(folder: SweepFolder) -> str | None:
-    """Return when the command that currently drives the sweep started (UTC, ISO 8601); None if there is none."""
+    """Return the start time (UTC, ISO 8601) of the command that is driving the sweep, or None if there is none."""
     driver = live_lock(folder.driver_file("lock"))
     return None if driver is None else driver.since
 
 
 def is_live(owner: LockOwner, path: Path) -> bool:
-    """Return whether `owner` of the lock at `path` is alive, based on its process or, on other hosts, its heartbeat."""
+    """Return whether the `owner` of the lock at `path` is alive, based on its process or, if remote, its heartbeat."""
     if (alive := owner_is_alive(owner)) is not None:
         return alive
     try:
@@ -79,7 +79,7 @@ def owner_is_alive(owner: LockOwner) -> bool | None:
 
 
 def disk_time(folder: Path) -> float | None:
-    """Return the time (Unix seconds) of the clock that stamps files in `folder`; None if the folder is read-only.
+    """Return the time (Unix seconds) on the clock that timestamps files in `folder`; None if the folder is read-only.
 
     On a shared file system, that is the server's clock, which may differ widely from the machine's.
     """
@@ -94,7 +94,7 @@ class HeldLock:
     """A lock that this process has acquired. All methods but `release` raise AccelsweepError once the lock is lost."""
 
     def __init__(self, path: Path, owner: LockOwner) -> None:
-        """Not to be called directly; use `acquire`."""
+        """Do not call directly; use `acquire`."""
         self._path, self._owner = path, owner
         self._last_heartbeat = time.monotonic()
 
@@ -141,7 +141,7 @@ class HeldLock:
 def acquire(path: Path, block: str) -> HeldLock | LockOwner:
     """Acquire the lock at `path` on `block` for this process; return the current owner instead if it is alive.
 
-    A requeued Slurm job takes over the lock from its own earlier start, however recent the last heartbeat is.
+    A requeued Slurm job takes over the lock that it held before it was requeued, however recent the last heartbeat is.
     """
     job = this_job()
     owner = LockOwner(

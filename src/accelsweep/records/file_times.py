@@ -1,7 +1,8 @@
-"""Modification times in the future: from a clock that was set back, another machine's clock, or a backup.
+"""Handles modification times in the future, caused by a clock that was set back, another machine's clock, or a backup.
 
-Snakemake rejects an output that is older than its input, and stamps every output itself. A file dated in the future
-would therefore make every command fail until that time, so such times are reset on every step's inputs.
+Snakemake rejects an output that is older than its input, and sets the modification times of all outputs itself. A file
+dated in the future would therefore make every command fail until that time has passed, so future modification times are
+reset on the inputs of every step.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _TOLERATED_SECONDS = 60.0
 def clamp_future_times(paths: Iterable[Path], place: Path) -> float:
     """Set modification times in the future to now; return how many seconds the latest was ahead, or 0.
 
-    "Now" is the earlier of this machine's clock and the clock that stamps files in the folder `place`.
+    "Now" is the earlier of this machine's clock and the clock that timestamps files in the folder `place`.
     """
     from_disk, ahead = disk_time(place), 0.0
     now = time.time() if from_disk is None else min(from_disk, time.time())

@@ -25,8 +25,8 @@ from accelsweep.significant_digits import percent_of
 class RunPoint(Frozen):
     """One planned run as shown in figures. `rate` (in `Findings.rate_unit`) is None unless the run was measured.
 
-    `ratio` is the rate divided by the baseline's in the same block, or by the baseline's mean if they share no
-    block; it may be None.
+    `ratio` is the rate divided by the baseline's in the same block, or by the baseline's mean rate if the two settings
+    share no block; it may be None.
     """
 
     run: str
@@ -52,16 +52,16 @@ class StepBottleneck(Frozen):
 
 
 class SettingFinding(Frozen):
-    """One setting on one kind of machine, named by `hardware` (None if nothing ran).
+    """One setting on one kind of machine; `hardware` is the name of that kind, or None if nothing ran.
 
     A setting measured on two kinds of machine produces two findings. `rate` is the compared metric, with its unit.
-    `quality_difference` is its quality minus the baseline's, paired by seed. `memory_share` is its share of the
-    machine's or the device's memory, None if the inventory does not specify that memory. `again` is the command that
-    measures only this setting; `trainer` is the call to Lightning's Trainer, or None. `costs` maps `usd_per_hour`,
-    `usd_per_million_samples`, `usd_per_epoch`, `usd_per_result`, `joules_per_sample`, `co2_grams_per_million_samples`
-    to their values; a cost without a price or a reading is omitted, never 0. `measured` includes runs that have no rate
-    because they missed their target; `time_to_target` covers the runs that reached their target. `effective` contains
-    the options in effect, None if nothing was measured.
+    `quality_difference` is the setting's quality minus the baseline's, paired by seed. `memory_share` is the fraction
+    of the machine's or the device's memory that was used; None if the inventory does not specify that memory. `again`
+    is the command that measures only this setting; `trainer` is the call to Lightning's Trainer, or None. `costs` maps
+    `usd_per_hour`, `usd_per_million_samples`, `usd_per_epoch`, `usd_per_result`, `joules_per_sample`,
+    `co2_grams_per_million_samples` to their values; a cost without a price or a reading is omitted rather than set to
+    0. `measured` includes runs that have no rate because they missed their target; `time_to_target` covers the runs
+    that reached their target. `effective` contains the options in effect; None if nothing was measured.
     """
 
     setting: str
@@ -161,9 +161,9 @@ class Certainty(StrEnum):
 class Recommendation(Frozen):
     """The recommendation. `settle` is the command that would settle open questions, or None.
 
-    `headline` is the answer in at most twelve words, `detail` qualifies it, and `sentence` is both. `settle_blocks` is
-    the number of blocks that the command adds, `settle_minutes` their duration, estimated from the runs so far, or
-    None.
+    `headline` is the answer in at most twelve words, `detail` qualifies it, and `sentence` combines both.
+    `settle_blocks` is the number of blocks that the command adds; `settle_minutes` is their duration, estimated from
+    the runs so far, or None.
     """
 
     choice: Choice | None
@@ -178,7 +178,7 @@ class Recommendation(Frozen):
 
     @property
     def alternatives_title(self) -> str:
-        """The heading of the alternatives; if there are several kinds of hardware, each has its own."""
+        """The heading above the alternatives, which may consist of one choice per kind of hardware."""
         by_hardware = any(choice.title == f"On {choice.hardware}" for choice in self.alternatives)
         return "On each kind of hardware" if self.choice is None or by_hardware else "Alternatives"
 
@@ -189,7 +189,7 @@ class Recommendation(Frozen):
 class ScalingPoint(Frozen):
     """A setting on a scaling curve; `efficiency` is the speed-up divided by the ratio of device counts.
 
-    `efficiency` is None if no device was added, because ranks on one processor share its cores.
+    `efficiency` is None if additional ranks added no device, because ranks on one processor share its cores.
     """
 
     series: str
@@ -222,10 +222,11 @@ class DeviceCount(Frozen):
 class ScalingLaw(Frozen):
     """Gunther's universal scalability law, fitted to a series: rate(n) = rate(1) n / (1 + s (n - 1) + k n (n - 1)).
 
-    `contention` is s and `coherency` is k; `devices` lists the measured device counts. `pays` is the last device that
-    adds at least half of a single device's rate; beyond `peak`, the rate falls. Both are None, with a `reason`, if
-    `form` supports no conclusion. `misfit` is the largest relative deviation of a mean rate from the law; `speedups`
-    are the law's speed-ups relative to the smallest device count.
+    `contention` is s and `coherency` is k; `devices` lists the measured device counts. `pays` is the largest device
+    count at which the last device still adds at least half of a single device's rate; beyond `peak` devices, the rate
+    falls. `pays` and `peak` are None, with a `reason`, if `form` supports no conclusion. `misfit` is the largest
+    relative deviation of a mean rate from the law; `speedups` are the law's speed-ups relative to the smallest device
+    count.
     """
 
     series: str
@@ -245,7 +246,7 @@ class BatchCurve(Frozen):
     """Settings that differ only in batch size, smallest first: where the rate stops growing, and where memory runs out.
 
     `knee` is the setting with the smallest batch that reaches 95 % of the series' best rate; `largest_measured` and
-    `smallest_out_of_memory` are batch sizes per device. All three are None if the series does not show them.
+    `smallest_out_of_memory` are batch sizes per device. Each of the three is None if the series does not reveal it.
     """
 
     series: str
@@ -259,9 +260,9 @@ class BatchCurve(Frozen):
 class Origin(Frozen):
     """Where the numbers come from, at a glance; each field may contain several values.
 
-    `model` and `data` are class names; `commits` are abbreviated commits of the user's repository (empty if there is no
-    repository). `changed` is whether the repository had local changes, None if unknown. `threads` and `memory_bytes`
-    are per machine. `dates` are the first and the last day of the measurements, in UTC.
+    `model` and `data` are class names; `commits` contains abbreviated commit hashes from the user's repository (empty
+    if there is no repository). `changed` indicates whether the repository had local changes; None if unknown. `threads`
+    and `memory_bytes` are per machine. `dates` are the first and the last day of the measurements, in UTC.
     """
 
     model: tuple[str, ...] = ()
@@ -277,7 +278,7 @@ class Section(Frozen):
     """A feature's part of the findings (`registry.Section`)."""
 
     compares_nodes: ClassVar[bool] = False
-    """Whether the sweep compares nodes, in which case several nodes raise no doubt."""
+    """Whether the sweep compares nodes, in which case the use of several nodes raises no doubt."""
 
     def recommendation(self, manifest: Manifest) -> Recommendation | None:  # noqa: ARG002 - the usual one
         """Return a recommendation that replaces the usual one, or None."""
@@ -290,13 +291,13 @@ _Section = TypeVar("_Section", bound=Section)
 class Findings(Document):
     """All numbers in a sweep's report.
 
-    `rate_metric` is the metric by which settings are compared, `rate_unit` its unit. `family` is the number of ratios
-    whose intervals hold simultaneously. `pareto` names the settings that no other setting beats in all of
-    `pareto_objectives`. `costs_note` explains why there are no costs, or is None. `prices` contains the prices used
-    for the costs, `cost_gaps` lists the costs that no record of this sweep can provide. `merged` names the sweeps that
-    were merged, if any; runs are then named SWEEP/RUN. `looks` are the numbers of blocks at the interim analyses, which
-    determined whether to add more; empty for a fixed number of blocks. `sections` maps features to their sections.
-    `laws` contains the law of each scaling series with enough distinct device counts.
+    `rate_metric` is the metric by which settings are compared, and `rate_unit` is its unit. `family` is the number of
+    ratios whose intervals hold simultaneously. `pareto` lists the settings that no other setting beats in all of
+    `pareto_objectives`. `costs_note` explains why there are no costs, or is None. `prices` contains the prices used for
+    the costs, and `cost_gaps` lists the costs that no record of this sweep can provide. `merged` lists the sweeps that
+    were merged, if any; runs are then named SWEEP/RUN. `looks` contains the block counts at the interim analyses that
+    determined whether to add more blocks; it is empty if the number of blocks was fixed. `sections` maps features to
+    their sections. `laws` contains the law of each scaling series with enough distinct device counts.
     """
 
     kind: ClassVar[str] = "findings"

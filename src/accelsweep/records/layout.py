@@ -82,7 +82,7 @@ class SweepFolder:
 
     @classmethod
     def of(cls, path: Path) -> SweepFolder:
-        """Return the sweep whose folder `path` is (HOME/sweeps/NAME); raise InputError for any other path."""
+        """Return the sweep whose folder is `path` (HOME/sweeps/NAME); raise InputError for any other path."""
         root = path.absolute()
         if root.parent.name != SWEEPS_FOLDER:
             raise InputError(f"{path} is not a sweep's folder (sweeps/NAME)")
@@ -90,7 +90,7 @@ class SweepFolder:
 
     @classmethod
     def of_block(cls, block_file: Path) -> SweepFolder:
-        """Return the sweep of a block's file; raise InputError if `block_file` is not a block's file."""
+        """Return the sweep to which a block's file belongs; raise InputError if `block_file` is not a block's file."""
         path = block_file.absolute()
         with contextlib.suppress(InputError):
             folder = cls.of(path.parent.parent)
@@ -125,7 +125,7 @@ class SweepFolder:
         return sorted(path for path in self.root.glob("blocks/*.json") if _BLOCK_FILE.fullmatch(path.name))
 
     def block_names(self) -> set[str]:
-        """The names of all blocks that have any file, including damaged blocks and those of earlier plans."""
+        """The names of all blocks for which any file exists, including damaged blocks and those of earlier plans."""
         return {path.name.partition(".")[0] for path in self.root.glob("blocks/b*.json*")}
 
     def done(self, block: str) -> Path:
@@ -141,7 +141,7 @@ class SweepFolder:
         return sorted(self.root.glob("blocks/*.lock.json"))
 
     def halt(self, block: str) -> Path:
-        """The halt file: why the block's last executor ended early, if it did."""
+        """The halt file, which explains why the block's last executor ended early, if it did."""
         return self.root / "blocks" / f"{check_file_name(block)}.halt.json"
 
     def halts(self) -> list[Path]:
@@ -178,7 +178,7 @@ class SweepFolder:
 
     @property
     def versions(self) -> Path:
-        """The folder of the source trees of the versions that a sweep compares, and of their descriptions."""
+        """The folder that contains the source trees, with descriptions, of the versions that a sweep compares."""
         return self.root / "versions"
 
     def version(self, name: str) -> Path:
@@ -201,12 +201,12 @@ class SweepFolder:
 
     @property
     def published(self) -> Path:
-        """The list of the sweep's copies in MLflow stores, so that no store is queried if nothing has changed."""
+        """The list of the sweep's copies in MLflow stores, kept so that no store is queried if nothing has changed."""
         return self.root / PUBLISHED_FILE
 
     @property
     def copied(self) -> Path:
-        """The file that Snakemake waits for until the records have been published to MLflow."""
+        """The file that Snakemake waits for, created once the records have been published to MLflow."""
         return self.root / "published.done"
 
     @property
@@ -270,7 +270,7 @@ class SweepFolder:
 
     @property
     def page(self) -> Path:
-        """The page of the report."""
+        """The report's HTML page."""
         return self.report / PAGE
 
 

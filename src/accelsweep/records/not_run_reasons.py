@@ -68,7 +68,7 @@ class StopReason(StrEnum):
 
 
 class Halt(Document):
-    """The reason why a block ended before each of its runs had a record, and the remedy.
+    """The reason why a block ended before all of its runs had a record, and the remedy.
 
     `retry` specifies when another job for its runs makes sense: `now` (in this command), `later` (in the next command)
     or `changed` (once the cause named in `reason` has been fixed).
@@ -105,7 +105,8 @@ def not_run_reason_with_remedy(folder: SweepFolder, block: str, remedy: str) -> 
 def count_not_run_reasons(folder: SweepFolder, manifest: Manifest) -> Mapping[str, int]:
     """Count the wanted runs without a record, keyed by reason, except those that simply have not started.
 
-    Reasons that differ only in numbers count as one, because free space and process IDs differ from block to block.
+    Reasons that differ only in numbers are counted together, because free space and process IDs differ from block to
+    block.
     """
     counts: Counter[str] = Counter()
     first: dict[str, str] = {}
@@ -129,7 +130,7 @@ def read_halt(folder: SweepFolder, block: str) -> Halt | None:
 
 
 def needs_change(folder: SweepFolder, manifest: Manifest) -> bool:
-    """Return whether runs are missing, and another job for them is pointless until something is changed."""
+    """Return whether runs are missing and another job for any of them would be pointless until something is changed."""
     incomplete = [block.name for block in manifest.blocks if not all(folder.record(run).exists() for run in block.runs)]
     halts = [read_halt(folder, block) for block in incomplete]
     return bool(incomplete) and all(halt is not None and halt.retry == "changed" for halt in halts)

@@ -20,9 +20,10 @@ from accelsweep.schedulers.protocol import Resources
 
 
 class Block(Document):
-    """Runs that share one allocation, in the random order in which they are measured. Immutable; named by digest.
+    """Runs that share one allocation, in the random order in which they are measured.
 
-    `configs` maps each setting's name to its frozen scientific config, so that a run only needs this file.
+    Immutable and named after its digest. `configs` maps each setting's name to its frozen scientific config, so that a
+    run needs only this file.
     """
 
     kind: ClassVar[str] = "block"
@@ -36,13 +37,13 @@ class Block(Document):
     resources: Resources
 
     def body(self) -> dict[str, Any]:
-        """Return the body as plain data. The configs are already plain, and too large to copy."""
+        """Return the body as plain data. The configs are already plain data, and are too large to copy."""
         configs = {name: config.raw for name, config in self.configs.items()}
         return {**self.model_dump(mode="json", exclude={"configs"}), "configs": configs}
 
 
 class Done(Document):
-    """A finished block: the SHA-256 of the record file of each wanted run."""
+    """A finished block, with the SHA-256 digest of each wanted run's record file."""
 
     kind: ClassVar[str] = "done"
 
@@ -92,9 +93,9 @@ class Excluded(Frozen):
 class FoundBatch(Frozen):
     """The batch size per rank that replaces `batch_size: auto` in all settings that share a search.
 
-    `search` names the search in the sweep `sweep`, `record_sha256` is the digest of its record. The search found
-    `largest`, with the share `headroom` of the free memory reserved; `batch_size` is smaller if the data has fewer
-    rows.
+    `search` is the name of the search in the sweep `sweep`, and `record_sha256` is the digest of its record. The search
+    found `largest` while holding a fraction `headroom` of the free memory in reserve; `batch_size` is smaller if the
+    data has fewer rows.
     """
 
     search: str
@@ -118,12 +119,12 @@ class PlanPart(Frozen):
 
     @property
     def repeats(self) -> int:
-        """The sweep's number of blocks."""
+        """The number of blocks in the sweep."""
         raise NotImplementedError
 
 
 def parse_parts(parts: Mapping[str, Any], base: type, models: Mapping[str, str]) -> dict[str, Any]:
-    """Validate features' parts of a document with the features' models; drop the parts of missing features."""
+    """Validate each feature's part of a document with that feature's model; drop the parts of missing features."""
     return {
         name: part if isinstance(part, base) else registry.load(models[name]).model_validate(part)
         for name, part in parts.items()
@@ -138,10 +139,10 @@ class Manifest(Document):
     """One revision of a sweep's plan, with everything that a job, a reader or a later revision needs.
 
     `settings` are in grid order and include unsupported ones; `blocks` are in the order in which they were planned.
-    `sources` maps each user package to the digest of its source files at planning. `compared` lists the versions on the
-    version axis, starting with the one to which the others are compared. `profile` is the Snakemake profile as last
-    specified, None for `local`. `found_batches` covers all revisions, so that a setting keeps its batch size.
-    `searches_for` is the sweep for which this one searches batch sizes. `parts` maps features to their parts.
+    `sources` maps each user package to the digest of its source files at planning time. `compared` lists the versions
+    on the version axis, starting with the one to which the others are compared. `profile` is the Snakemake profile as
+    last specified; None for `local`. `found_batches` covers all revisions, so that a setting keeps its batch size.
+    `searches_for` is the sweep on whose behalf this one searches for batch sizes. `parts` maps features to their parts.
     """
 
     kind: ClassVar[str] = "manifest"
@@ -214,14 +215,14 @@ class Manifest(Document):
 
 
 def axes_without_version(axes: Mapping[str, Any]) -> str:
-    """Return a setting's axes without its version, as a key that is identical for the setting in every version."""
+    """Return a setting's axes without its version, as a key that is the same in every version."""
     return canonical_json(without_version(axes))
 
 
-# Names of blocks, and of runs and sweeps that are merged.
+# Names of blocks, and of merged runs and sweeps.
 
 BLOCK_NAME = "b[0-9a-f]{12}"
-"""Pattern of block names: `b` and a digest of the block's contents."""
+"""The pattern of block names: `b` followed by a digest of the block's contents."""
 
 MAX_NAME_LENGTH = 120
 """Some file systems do not support longer folder names."""
@@ -248,7 +249,7 @@ class MergedName(NamedTuple):
 
 
 def joined_name(sweeps: Sequence[str]) -> str:
-    """Return the name of several sweeps, `A+B`; a single sweep's name cannot contain a `+`.
+    """Return the combined name of several sweeps, `A+B`; a single sweep's name cannot contain a `+`.
 
     A name that would be too long is shortened to the first sweep, the number of other sweeps, and a digest of all
     names.

@@ -1,4 +1,4 @@
-"""Readers of records, steps and blocks, and a run's folder: the latest record on top, attempts in `attempts/N/`.
+"""Reads records, steps and blocks, and manages run folders: the latest record on top, attempts in `attempts/N/`.
 
 An attempt works in its own folder, which contains `started.json` until the attempt ends without killing its executor.
 Once its record is complete, an earlier record is moved down to its own attempt's folder, and the new files are moved
@@ -68,7 +68,7 @@ def check_record(record: Record, path: Path, run: str) -> Record:
 
 
 def read_steps(steps: Path, record: Path, run: str, columns: list[str] | None = None) -> pa.Table:
-    """Return the raw steps at `steps` of the run named `run`, with the given `columns` or all.
+    """Return the raw steps of the run named `run` from the file `steps`, with the given `columns` or all columns.
 
     The record at `record` contains the steps' checksum; without a record, the steps are not checked. Raises DamagedFile
     if the record or the table is damaged; FileNotFoundError if there is no table.
@@ -105,7 +105,7 @@ _REOPENED = "reopened"
 
 
 class Started(Document):
-    """The marker of an attempt whose end is unknown, with its executor, host and start time.
+    """The marker of an attempt that is not known to have ended, with its executor, host and start time.
 
     `job_log` is the file in which Slurm reports the end of the executor's job.
     """
@@ -128,7 +128,7 @@ class RunFolder:
         self.name = name
 
     def attempt(self, number: int) -> Path:
-        """Return the folder of attempt `number` (from 1)."""
+        """Return the folder of attempt `number` (one-based)."""
         return self.path / ATTEMPTS_FOLDER / str(number)
 
     def record_file(self, number: int) -> Path:
@@ -149,7 +149,10 @@ class RunFolder:
         return max((int(path.name) for path in folder.glob("*") if path.name.isdigit()), default=0)
 
     def record(self) -> Record | None:
-        """Return the run's record, or None if there is none. Raises DamagedFile if it is damaged or another run's."""
+        """Return the run's record, or None if there is none.
+
+        Raises DamagedFile if it is damaged or belongs to another run.
+        """
         return self._read(self.path / RECORD_FILE)
 
     def _read(self, path: Path) -> Record | None:
@@ -194,7 +197,7 @@ class RunFolder:
         remove(self.attempt(number) / STARTED_FILE)
 
     def discard_half_written(self, number: int) -> None:
-        """Remove files that ranks of attempt `number` were writing when they were killed; call it once all are dead."""
+        """Remove files that ranks of attempt `number` were writing when killed; call this only once all are dead."""
         for part in self.attempt(number).glob(".*.part"):
             part.unlink(missing_ok=True)
 
@@ -232,7 +235,7 @@ class RunFolder:
 
         The run has ended, so earlier attempts that killed their executor no longer count.
         """
-        if 0 < self._recorded() < number:  # files without a record are this attempt's, moved up before a kill
+        if 0 < self._recorded() < number:  # files without a record belong to this attempt and were moved before a kill
             self._move_down(self._recorded())
         for name in _RESULTS:
             with suppress(FileNotFoundError):
@@ -285,12 +288,12 @@ def block_or_none(folder: SweepFolder, name: str) -> Block | None:
 
 
 def readable_blocks(folder: SweepFolder, manifest: Manifest) -> Iterator[Block]:
-    """Yield the usable blocks of the plan, in its order."""
+    """Yield the usable blocks of the plan, in plan order."""
     return (block for planned in manifest.blocks if (block := block_or_none(folder, planned.name)) is not None)
 
 
 def readable_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, SettingConfig]:
-    """Return the settings' configs, keyed by name; configs that only damaged blocks contain are omitted."""
+    """Return the settings' configs, keyed by name; configs found only in damaged blocks are omitted."""
     configs: dict[str, SettingConfig] = {}
     runnable = {setting.name for setting in manifest.settings if setting.unsupported is None}
     for block in readable_blocks(folder, manifest):

@@ -23,7 +23,10 @@ SEARCH_CONFIDENCE = 0.95
 
 
 class Trial(Frozen):
-    """One batch size that was tried. `peak_bytes` is the fullest rank's peak; None if it did not fit or is unknown."""
+    """One batch size that was tried.
+
+    `peak_bytes` is the fullest rank's peak; None if the batch did not fit or the peak is unknown.
+    """
 
     batch_size: int
     fits: bool
@@ -42,10 +45,11 @@ class Coefficient(Frozen):
 
 
 class LargestBatch(Frozen):
-    """The result of a batch-size search. `largest` fits, `too_large` does not; None if `measure.max_batch` fits too.
+    """The result of a batch-size search.
 
-    `headroom` is the share of the free memory that was reserved, which left each rank `limit_bytes` under the tightest
-    `limit`. `rows` is the number of training-set rows across all ranks, None if the training set has no length.
+    `largest` fits and `too_large` does not; `too_large` is None if even `measure.max_batch` fits. `headroom` is the
+    fraction of the free memory that was held in reserve, leaving each rank `limit_bytes` under the tightest `limit`.
+    `rows` is the number of training-set rows across all ranks; None if the training set has no length.
     """
 
     largest: int
@@ -78,11 +82,11 @@ def now() -> str:
 class Record(Document):
     """All data about one run.
 
-    `metrics` maps names with unit and scope (`samples_per_second`, `host_pss_bytes`) to values or reasons.
-    `environment` contains the state of the machine `before` and `after`. Times are UTC in ISO 8601. `breakdown` is None
-    if there was no probe pass; `steps_sha256` is the checksum of `steps.parquet`, None if there is no such file.
-    `traits` contains the counts from a forward pass, or the reason why there are none. `largest_batch` is the result of
-    a batch-size search, None for other runs.
+    `metrics` maps names that include unit and scope (`samples_per_second`, `host_pss_bytes`) to values or reasons.
+    `environment` contains the state of the machine `before` and `after` the run. Times are in UTC, in ISO 8601 format.
+    `breakdown` is None if there was no probe pass; `steps_sha256` is the checksum of `steps.parquet`; None if there is
+    no such file. `traits` contains the counts from a forward pass, or the reason why there are none. `largest_batch` is
+    the result of a batch-size search; None for other runs.
     """
 
     kind: ClassVar[str] = "record"

@@ -1,4 +1,7 @@
-"""The progress of a sweep, read only from its files. Safe to call at any time, from any machine with the files."""
+"""The progress of a sweep, read only from its files.
+
+Safe to query at any time, from any machine that can access the files.
+"""
 
 from __future__ import annotations
 

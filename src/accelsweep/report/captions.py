@@ -22,7 +22,7 @@ _FRONT = (
 
 @dataclass(frozen=True)
 class Caption:
-    """A figure's title and the paragraph below it on how to read it, as plain text without markup."""
+    """A figure's title and the explanatory paragraph below it, as plain text without markup."""
 
     title: str
     text: str
@@ -119,7 +119,10 @@ CAPTIONS: dict[str, Caption] = {
     **_of_features("last"),
     **_of_features("table"),
 }
-"""Captions keyed by figure, including features', in reading order. A figure's files are `NAME.svg` and `NAME.csv`."""
+"""Captions, including those of features, keyed by figure in reading order.
+
+A figure's files are `NAME.svg` and `NAME.csv`.
+"""
 
 TABLE_FIGURES = frozenset(_of_features("table"))
 """Figures that are shown above the table of the same name."""

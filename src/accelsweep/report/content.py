@@ -49,7 +49,10 @@ class Tile:
 
 @dataclass(frozen=True)
 class MainDoubt:
-    """The main reason for doubt; `code` is empty if there is no doubt, `minutes` if the time is unknown."""
+    """The main reason for doubt.
+
+    `code` is empty if the result is merely unsettled; `minutes` is empty if the time is unknown.
+    """
 
     text: str
     code: str

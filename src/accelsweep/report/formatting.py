@@ -170,7 +170,7 @@ def _scaled_unit(value: float, unit: str) -> tuple[float, str]:
 
 
 def _join(digits: str, name: str) -> str:
-    """Join a number and its unit, without a space before `x` and before the prefix of a count (`12k samples/s`)."""
+    """Join a number and its unit, without a space before `x` or before the prefix of a count (`12k samples/s`)."""
     return f"{digits}{name}" if not name or name == "x" or name[1:2] == " " else f"{digits} {name}"
 
 
@@ -180,7 +180,7 @@ _BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u20
 
 
 def printable(text: str) -> str:
-    """Return `text` with every control character, surrogate, non-character and direction change replaced by U+FFFD."""
+    """Return `text` with control characters, surrogates, noncharacters and directional controls replaced by U+FFFD."""
     if text.isprintable() and _BIDI_CONTROLS.isdisjoint(text):
         return text
     return "".join("\ufffd" if _is_unprintable(character) else character for character in text)

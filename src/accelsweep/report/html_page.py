@@ -95,7 +95,7 @@ def embed_json(value: Any) -> Markup:
 
 
 def _packed_rows(table: ReportTable) -> list[dict[str, Any]]:
-    """Return the hidden rows, packed by column, with the fields used by any of the column's entries."""
+    """Return the hidden rows, packed by column; each column includes only the fields that its entries use."""
     columns, empty = [], asdict(Entry(""))
     for entries in zip(*table.hidden_rows, strict=True):
         fields = [asdict(entry) for entry in entries]
@@ -119,7 +119,7 @@ def pack(rows: Sequence[DataRow]) -> dict[str, Any]:
 
 @cache
 def _environment(folder: Path) -> jinja2.Environment:
-    """Return the jinja2 environment for the templates in `folder`, which may include ours."""
+    """Return the jinja2 environment for the templates in `folder`, which may include our own templates."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader((TEMPLATES, folder)),
         autoescape=True,

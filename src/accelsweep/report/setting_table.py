@@ -32,7 +32,7 @@ MEMORY_TITLES = {
 
 @cache
 def readings() -> dict[str, tuple[str, ...]]:
-    """Return the readings that a row expands to if they exist: titles, and estimates or metrics in order of preference.
+    """Return the readings to which a row can expand: each title with its estimates or metrics, in order of preference.
 
     `absent_metrics` reports readings that are missing from every setting.
     """
@@ -110,7 +110,7 @@ def _speedup(setting: SettingFinding) -> Entry:
 def _quality(setting: SettingFinding) -> Entry:
     if setting.quality is None:
         return Entry(fmt.ABSENT, setting.quality_verdict, tone="absent")
-    entry = _estimate_entry(setting.quality.model_copy(update={"unit": ""}))  # the heading names the metric
+    entry = _estimate_entry(setting.quality.model_copy(update={"unit": ""}))  # the metric is in the heading
     return replace(entry, detail=f"{entry.detail} {quality_words(setting)}")
 
 
@@ -219,7 +219,7 @@ def _details(setting: SettingFinding, common_scopes: Collection[str], known: Col
 
 
 def absent_metrics(findings: Findings) -> list[str]:
-    """Return a line with the reason for each reading missing from every setting, then the notes on costs."""
+    """Return, for each reading missing from every setting, a line with the reason, followed by the notes on costs."""
     lines = []
     for title, names in readings().items():
         if any(_has_value(setting, names) for setting in findings.settings):

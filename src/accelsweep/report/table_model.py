@@ -71,12 +71,12 @@ class ReportTable:
 
     @property
     def extent(self) -> str:
-        """A sentence that states the number of visible rows; empty if all rows are visible."""
+        """A sentence with the number of visible rows; empty if all rows are visible."""
         return f"The first {MAX_ROWS} of {len(self.rows):,} rows; the CSV contains all." if self.hidden_rows else ""
 
 
 def to_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
-    r"""Return `rows` as CSV with `\n` line ends. By default, every key is a column, in order of first appearance.
+    r"""Return `rows` as CSV with `\n` line endings. By default, every key is a column, in order of first appearance.
 
     None becomes an empty field. Text that a spreadsheet would run as a formula is prefixed with an apostrophe.
     """

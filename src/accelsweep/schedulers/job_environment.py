@@ -34,7 +34,7 @@ def for_commands(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def for_jobs(variables: Mapping[str, str], listed: Iterable[str] = ()) -> dict[str, str]:
-    """Return the variables that jobs may receive; `listed` names the secrets that the site passes on."""
+    """Return the variables that jobs may receive; `listed` contains the names of secrets that the site passes on."""
     secret = set(secrets_in(variables, listed))
     return {name: value for name, value in without_options(variables).items() if name not in secret}
 
@@ -42,7 +42,7 @@ def for_jobs(variables: Mapping[str, str], listed: Iterable[str] = ()) -> dict[s
 def secrets_in(variables: Mapping[str, str], listed: Iterable[str] = ()) -> list[str]:
     """Return the names of variables, except those `listed`, whose name or value looks like a secret.
 
-    ACCELSWEEP_NOTIFY counts as a secret, because any part of its URLs may be secret.
+    ACCELSWEEP_NOTIFY is treated as a secret, because any part of its URLs may be secret.
     """
     allowed = set(listed)
     return sorted(

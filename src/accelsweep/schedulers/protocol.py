@@ -19,9 +19,9 @@ from accelsweep.schedulers.job_environment import for_commands
 
 
 class Resources(Frozen):
-    """The resources required by a block's allocation. `minutes` is the sum of its runs' time limits plus start-up.
+    """The resources required by a block's allocation. `minutes` is the sum of its runs' time limits plus start-up time.
 
-    `node_kind` names the node kind if a site defines several; `node` is the node to which a block is pinned.
+    `node_kind` is the name of the node kind if a site defines several; `node` is the node to which a block is pinned.
     """
 
     nodes: int = 1
@@ -41,7 +41,7 @@ Value = str | int | None
 
 @dataclass(frozen=True)
 class Job:
-    """One of the sweep's jobs in the queue. `reason` is why the job waits; `nodes` is empty until it runs."""
+    """One of the sweep's jobs in the queue. `reason` explains why it is waiting; `nodes` is empty until it runs."""
 
     number: str
     block: str
@@ -82,7 +82,7 @@ class JobOffer(NamedTuple):
 class JobEnd(NamedTuple):
     """A failed job in Snakemake's log: the scheduler's `refusal`, or the job's number, state and log.
 
-    If a log is named but does not exist, the job never reached a node.
+    If `log` is set but the file does not exist, the job never reached a node.
     """
 
     refusal: str | None = None
@@ -100,7 +100,7 @@ class Scheduler(Protocol):
 
     @property
     def name(self) -> str:
-        """The scheduler's name, for users."""
+        """The scheduler's name as shown to users."""
 
     @property
     def executor(self) -> str:
@@ -131,7 +131,7 @@ class Scheduler(Protocol):
         """Return the shell commands that prepare a node for a block, each followed by ` && `."""
 
     def options(self, sweep: str) -> list[str]:
-        """Return further Snakemake options for this sweep."""
+        """Return additional Snakemake options for this sweep."""
 
     def version(self) -> str:
         """Return the scheduler's name and version as it prints them."""
@@ -158,7 +158,7 @@ class Scheduler(Protocol):
         """
 
     def waits(self, job: Job) -> bool:
-        """Return whether a job waits in the queue."""
+        """Return whether a job is waiting in the queue."""
 
     def remedy(self, job: Job, tried: int) -> Remedy | None:
         """Return a remedy for a stuck job that Snakemake does not handle, after `tried` earlier remedies."""
@@ -170,10 +170,10 @@ class Scheduler(Protocol):
         """Return the keys of the site's job settings that caused a rejection or keep a job waiting."""
 
     def queue_limit(self, refusal: str) -> str | None:
-        """Return the limit on queued jobs behind a rejection that lasts until another job ends; else None."""
+        """If a rejection lasts until another job ends, return the limit on queued jobs that caused it; else None."""
 
     def is_unreachable(self, refusal: str) -> bool:
-        """Return whether the scheduler was unreachable, rather than rejecting a job."""
+        """Return whether `refusal` means that the scheduler was unreachable, rather than that it rejected a job."""
 
     def in_queue(self) -> int:
         """Return the number of the user's waiting and running jobs, including those of other programs."""
@@ -200,7 +200,7 @@ def missing_programs(scheduler: Scheduler) -> list[str]:
 
 
 def refuse_without(scheduler: Scheduler, asked: str) -> None:
-    """Raise InputError if a command that a sweep needs is missing; `asked` names what submits to this scheduler."""
+    """Raise InputError if a command that a sweep needs is missing; `asked` describes what submits to the scheduler."""
     if missing := missing_programs(scheduler):
         raise InputError(
             f"{asked} submits to {scheduler.name}, but this machine has no {missing[0]}: "
@@ -249,10 +249,13 @@ def _run(
 
 
 INTERFACE_VARIABLE = "ACCELSWEEP_INTERFACE"
-"""The variable that names the network interface between nodes, for runs on several nodes."""
+"""The variable that specifies the network interface between nodes, for runs on several nodes."""
 
 SCRATCH_VARIABLE = "ACCELSWEEP_SCRATCH"
-"""The variable that names one job's own scratch folder (its name contains the job's number), deleted with the job."""
+"""The variable with the path of a job's own scratch folder.
+
+The path contains the job's number; the folder is deleted when the job ends.
+"""
 
 _SPECIAL = re.compile(r'[\\"`]|\$(?![A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\})')
 """Characters with a special meaning inside double quotes, except in variables."""

@@ -36,7 +36,7 @@ class ThisJob(Protocol):
 
     @property
     def scheduler(self) -> str:
-        """The scheduler's name, for users."""
+        """The scheduler's name as shown to users."""
 
     @property
     def number(self) -> str:
@@ -52,7 +52,8 @@ class ThisJob(Protocol):
     def across_nodes(self, nodes: int, cpus: int, python: Sequence[str]) -> tuple[str, ...] | None:
         """Return the command that starts `python` on each of the job's nodes; None if there is no such command.
 
-        `python` is the command that starts Python on a node, in a container if necessary; its arguments follow.
+        `python` is the command that starts Python on a node, in a container if necessary; the caller appends its
+        arguments.
         """
 
 
@@ -65,7 +66,7 @@ def this_job() -> ThisJob | None:
 class MemoryLine(NamedTuple):
     """A scheduler's out-of-memory line about a whole job or one of its processes.
 
-    `key` is the config key that raises the limit.
+    `key` is the config key for raising the limit.
     """
 
     scheduler: str

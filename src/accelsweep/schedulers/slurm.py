@@ -20,7 +20,7 @@ RESTARTS_VARIABLE = "ACCELSWEEP_RESTARTS"
 """Carries SLURM_RESTART_COUNT past Snakemake's jobstep plugin, which removes SLURM_* from its child's environment."""
 
 _ONE_AT_A_TIME = "--dependency=singleton"
-"""Runs jobs of the same name one at a time: on a shared node, the sweep's jobs would disturb each other."""
+"""Runs jobs with the same name one at a time: on a shared node, the sweep's jobs would disturb each other."""
 
 
 def keep_restarts() -> None:
@@ -89,7 +89,7 @@ def in_words(needs: Resources, slurm: Slurm) -> str:
 
 
 def partition_of(needs: Resources, slurm: Slurm) -> str | None:
-    """Return the partition of such a job; None means the cluster's default."""
+    """Return the partition for a job with these `needs`; None means the cluster's default."""
     return slurm.partition if needs.gpus else slurm.cpu_partition or slurm.partition
 
 
@@ -193,7 +193,7 @@ _KEYS = (
 
 
 def queue_limit(words: str) -> str | None:
-    """Return the limit on a user's, account's or QOS's queued jobs that a rejection names; else None."""
+    """Return the limit on queued jobs (of a user, account or QOS) that a rejection mentions; None if there is none."""
     match = _FULL.search(words)
     return match[0] if match else None
 
@@ -204,7 +204,7 @@ def is_unreachable(words: str) -> bool:
 
 
 def keys_for(words: str) -> tuple[str, ...]:
-    """Return the keys of `Slurm` behind a rejection, or behind the reason why a job waits."""
+    """Return the `Slurm` keys that caused a rejection or that keep a job waiting."""
     words = _POLICY.sub("", words).strip(" ;") or words
     return tuple(dict.fromkeys(key for pattern, keys in _KEYS if pattern.search(words) for key in keys))
 
@@ -246,7 +246,7 @@ LITTLE_MEMORY_MB = 1024
 
 @dataclass(frozen=True)
 class DefaultMemory:
-    """The default MB per node or per CPU for a job that requests no memory; if neither is set, it gets all memory."""
+    """The default MB per node or per CPU for jobs that request no memory; if neither is set, they get all memory."""
 
     per_node: int | None = None
     per_cpu: int | None = None
@@ -257,7 +257,7 @@ class DefaultMemory:
 
 
 def default_memory(partitions: Iterable[str]) -> dict[str, DefaultMemory]:
-    """Return the default memory of these partitions, else the cluster's; empty if Slurm does not answer."""
+    """Return each partition's default memory, falling back to the cluster's; empty if Slurm does not answer."""
     try:
         cluster = read_default_memory(ask("scontrol", "show", "config"))
         lines = ask("scontrol", "show", "partition", "--oneliner").splitlines()
@@ -303,11 +303,11 @@ class Chosen:
 
 
 def chosen_nodes(asked: str, needs: Resources, slurm: Slurm) -> Chosen:
-    """Return the nodes that `asked` names: `all` of the partition, or a list such as `gpu[1-3],gpu7`.
+    """Return the nodes that `asked` specifies: `all` in the partition, or a list such as `gpu[1-3],gpu7`.
 
-    `needs` is a block's job. `all` omits nodes that are down, or to which Slurm would not send such a job. Raises
-    InputError if a partition is unknown or down, or a listed node cannot be measured, and AccelsweepError if Slurm does
-    not answer.
+    `needs` describes a block's job. `all` omits nodes that are down, or to which Slurm would not send such a job.
+    Raises InputError if a partition is unknown or down, or a listed node cannot be measured, and AccelsweepError if
+    Slurm does not answer.
     """
     rows = _node_rows()
     selected = _in_partition(rows, partition_of(needs, slurm))
@@ -332,7 +332,7 @@ def refuse_unknown_partition(needs: Resources, slurm: Slurm) -> None:
 
 
 def _refused(node: str, needs: Resources, slurm: Slurm) -> str | None:
-    """Return Slurm's reason for not sending a block to this node; None if it would send it, even if only later."""
+    """Return Slurm's reason for not sending a block to this node; None if Slurm would send one, even if only later."""
     offered = offer(sbatch_options(needs.model_copy(update={"node": node}), slurm))
     return None if offered.accepted or offered.temporary else offered.message
 
@@ -367,7 +367,7 @@ def _in_partition(rows: Sequence[NodeRow], partition: str | None) -> list[NodeRo
 
 
 def _expanded(asked: str) -> list[str]:
-    """Expand a list in Slurm's notation to individual names."""
+    """Expand a list in Slurm's notation into individual names."""
     try:
         names = ask("scontrol", "show", "hostnames", asked).split()
     except AccelsweepError as error:
@@ -475,7 +475,7 @@ def read_jobs(listing: str, home: Path, blocks: Collection[str]) -> list[Job]:
 
 
 def _read_job(line: str) -> tuple[Job, str]:
-    """Return the job in a line of squeue and its working directory; the block is "" if the comment names none."""
+    """Return the job in a line of squeue output and its working directory; `block` is "" if the comment has none."""
     number, state, reason, partition, nodes, elapsed, directory, comment = line.split("|", 7)
     block, with_partition = _BLOCK.search(comment), f"{reason} of {partition}"
     reason = with_partition if _CLOSED.fullmatch(with_partition) else reason
@@ -493,7 +493,7 @@ def never_starts_alone(reason: str) -> bool:
 
 
 def of_user(states: str = "") -> list[str]:
-    """Return the numbers of the user's jobs in these states (default: waiting and running), except our own job."""
+    """Return the job numbers of the user's jobs in these states (default: waiting and running), except our own job."""
     wanted = (f"--states={states}",) if states else ()
     listing = ask("squeue", "--me", "--noheader", *wanted, "--format=%A")
     return [number for number in listing.split() if number != os.environ.get("SLURM_JOB_ID")]
@@ -550,7 +550,7 @@ class SlurmScheduler:
         return before_block(self._settings(needs))
 
     def options(self, sweep: str) -> list[str]:
-        """Return the option that names the jobs."""
+        """Return the option that sets the prefix of job names."""
         return ["--slurm-jobname-prefix", job_name_prefix(sweep)]
 
     def version(self) -> str:
@@ -562,7 +562,7 @@ class SlurmScheduler:
         return offer(sbatch_options(needs, self._settings(needs)))
 
     def default_memory_mb(self, needs: Resources) -> int | None:
-        """Return the default of the job's partition, else the cluster's; with several partitions, the smallest one."""
+        """Return the default of the job's partition (the smallest of several partitions'), else the cluster's."""
         slurm = self._settings(needs)
         partition = partition_of(needs, slurm)
         if partition is None:
@@ -572,7 +572,7 @@ class SlurmScheduler:
         return min((memory for memory in defaults if memory is not None), default=None)
 
     def submit(self, needs: Resources, command: str, log: Path) -> str:
-        """Submit a job of `accelsweep doctor`; return its number."""
+        """Submit a job for `accelsweep doctor`; return its number."""
         options = [*shlex.split(sbatch_options(needs, self._settings(needs))), f"--output={log}"]
         output = ask("sbatch", "--parsable", *options, "--job-name=accelsweep-doctor", f"--wrap={command}")
         return output.strip().partition(";")[0]
@@ -588,7 +588,7 @@ class SlurmScheduler:
         return read_jobs(ask("squeue", "--me", "--noheader", f"--format={_FIELDS}"), home, blocks)
 
     def own_jobs(self, log: str, home: Path, blocks: Collection[str]) -> list[Job] | None:
-        """Return all jobs named after the run in `log`."""
+        """Return all jobs whose name is the run ID in `log`."""
         del home, blocks
         name = re.search(r"^SLURM run ID: (\S+)", log, re.MULTILINE)
         if name is None:
@@ -603,7 +603,7 @@ class SlurmScheduler:
     def remedy(self, job: Job, tried: int) -> Remedy | None:
         """Requeue a job that was preempted or lost its node; release one that Slurm holds after a failed launch.
 
-        The executor plugin (2.8) would poll both forever.
+        The executor plugin (2.8) would poll either job forever.
         """
         if job.state in _NEEDS_REQUEUE:
             message = f"job {job.number} {_NEEDS_REQUEUE[job.state]}; it is requeued and resumes where it stopped"
@@ -620,11 +620,11 @@ class SlurmScheduler:
         return ("scancel", *numbers)
 
     def keys_for(self, words: str) -> tuple[str, ...]:
-        """Return the keys behind Slurm's message."""
+        """Return the keys to which Slurm's message refers."""
         return keys_for(words)
 
     def queue_limit(self, refusal: str) -> str | None:
-        """Return the limit on queued jobs that Slurm names."""
+        """Return the limit on queued jobs that Slurm reports."""
         return queue_limit(refusal)
 
     def is_unreachable(self, refusal: str) -> bool:

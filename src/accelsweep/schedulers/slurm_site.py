@@ -23,11 +23,11 @@ from accelsweep.schedulers.slurm import LITTLE_MEMORY_MB, DefaultMemory, default
 
 @dataclass(frozen=True)
 class DraftedKind:
-    """Nodes of one kind.
+    """A kind of node.
 
-    `called` is their name unless already taken, `listed` is the comment's text, and `nodes` is their number. `gpus` is
-    per node; `gpu_model` is the cluster's name for the GPUs. `words` are lines under the scheduler's key, followed by
-    `comments`.
+    `called` is the kind's name unless already taken, `listed` is the text of its comment, and `nodes` is the number of
+    nodes. `gpus` is per node; `gpu_model` is the cluster's name for the GPUs. `words` are lines under the scheduler's
+    key, followed by `comments`.
     """
 
     called: str
@@ -42,7 +42,7 @@ class DraftedKind:
 
 
 def site_file(name: str, scheduler: str, source: str, words: Sequence[str], kinds: Sequence[DraftedKind]) -> str:
-    """Return the text of a site file. `words` are lines under the scheduler's key; `source` names the queried tools."""
+    """Return the text of a site file. `words` are lines under the scheduler's key; `source` lists the queried tools."""
     lines = [
         f"# A draft from {source}, which works as is: test it with accelsweep doctor site={name}.",
         "# Complete what the cluster does not provide: the vendors' names of processors and GPUs, the scratch folder.",
@@ -120,7 +120,7 @@ def associations() -> list[Association]:
             f"format={_FIELDS}",
             timeout_seconds=_TIMEOUT_SECONDS,
         )
-    except (AccelsweepError, OSError):  # a user without a name has no account
+    except (AccelsweepError, OSError):  # a user ID without a name has no account
         return []
     rows = [line.split("|") for line in output.splitlines() if line.count("|") == _FIELDS.count(",")]
     return list(
@@ -159,7 +159,10 @@ _LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 @dataclass(frozen=True)
 class Nodes:
-    """Identical nodes of one partition, as listed by sinfo. `memory_mb` is per node; `gpus` are (name, number)."""
+    """Identical nodes of one partition, as listed by sinfo.
+
+    `memory_mb` is per node; `gpus` contains (name, count) pairs.
+    """
 
     partition: str
     default: bool
@@ -183,7 +186,7 @@ def draft(name: str) -> str:
 
 
 def refusals(partitions: Iterable[str], allowed: Sequence[Association]) -> dict[str, str]:
-    """Return Slurm's messages, by partition, for partitions that reject a small job of the user's default account."""
+    """Return Slurm's messages, by partition, for partitions that reject a small job under the default account."""
     account = next((f"--account={one.account} " for one in allowed if one.default), "")
     messages = {}
     for partition in partitions:
@@ -215,9 +218,9 @@ def _site_file(name: str, found: Sequence[Nodes], allowed: Sequence[Association]
 
 
 def _kinds(found: Sequence[Nodes], refused: Mapping[str, str]) -> list[tuple[Nodes, list[str]]]:
-    """Return each set of identical nodes once, in the partition with most of them, and the names of other partitions.
+    """Return each set of identical nodes once, in the partition with the most of them, and the other partitions' names.
 
-    Partitions that reject the user, or whose limit is too short for a sweep, come last.
+    Partitions that reject the user, or whose time limit is too short for a sweep, come last.
     """
 
     def rank(nodes: Nodes) -> tuple[bool, bool, int, float, bool]:
@@ -243,7 +246,7 @@ def _kinds(found: Sequence[Nodes], refused: Mapping[str, str]) -> list[tuple[Nod
 
 
 def expanded(names: str) -> list[str]:
-    """Expand a list in Slurm's notation, such as `gpu[1-3,07],n1`, to individual names."""
+    """Expand a list in Slurm's notation, such as `gpu[1-3,07],n1`, into individual names."""
     expansion = []
     for part in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", names):
         pieces = re.findall(r"\[[^\]]*\]|[^\[]+", part)
@@ -289,7 +292,7 @@ def _slurm_kind(
 
 
 def _nodes(line: str) -> Nodes | None:
-    """Return the nodes in a line of sinfo; None for a partition that is down."""
+    """Return the nodes in a line of sinfo output; None for a partition that is down."""
     partition, count, cores, memory, gres, limit, features, state, names = line.split("|")
     if state != "up":
         return None

@@ -1,8 +1,8 @@
 """Helpers shared by charts: axis ranges, arrows for intervals beyond them, series names and tooltips.
 
 With two or three repeats, an interval may be a thousand times as wide as the differences that a figure shows, and an
-axis covering it would show nothing else. An axis therefore covers every mark, and intervals that extend far beyond it
-end in an arrow.
+axis covering it would show nothing else. An axis therefore spans all marks, and intervals that extend far beyond them
+end in arrows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from accelsweep.report.figures.figure import DataRow, has_values
 from accelsweep.results import Outcome
 
 LINEAR_REACH = 1.0
-"""How far a linear axis may extend beyond the outermost marks, as a share of the distance between them."""
+"""How far a linear axis may extend beyond the outermost marks, as a fraction of the distance between them."""
 
 RATIO_REACH = 2.0
 """How far a logarithmic axis may extend beyond the outermost marks, as a factor."""
@@ -35,7 +35,7 @@ _FINE_TICKS = (0.96, 0.97, 0.98, 0.99, 1, 1.01, 1.02, 1.03, 1.04)
 def linear_domain(
     rows: Sequence[DataRow], key: str, *, zero: bool, bounds: Sequence[float] = ()
 ) -> tuple[float, float]:
-    """Return the ends of a linear axis that covers each row's value `key`, `bounds`, and the intervals within reach.
+    """Return the ends of a linear axis that spans each row's `key` value, `bounds`, and the intervals within reach.
 
     If `zero` is set, the axis starts at 0 unless a value is negative.
     """
@@ -51,7 +51,7 @@ def linear_domain(
 
 
 def round_ticks(low: float, high: float) -> list[float]:
-    """Return three to eight round numbers that cover low to high: multiples of 1, 2 or 5 times a power of ten."""
+    """Return three to eight round numbers that span `low` to `high`: multiples of 1, 2 or 5 times a power of ten."""
     width = (high - low) or abs(high) or 1.0
     power = 10.0 ** math.floor(math.log10(width))
     step = next(factor * power for factor in (0.2, 0.5, 1.0, 2.0) if width / (factor * power) <= 6)
@@ -59,7 +59,7 @@ def round_ticks(low: float, high: float) -> list[float]:
 
 
 def ratio_domain(rows: Sequence[DataRow], *bounds: float) -> tuple[float, float]:
-    """Return the ends of a log axis that covers every ratio, `bounds`, and the intervals within `RATIO_REACH`."""
+    """Return the ends of a log axis that spans all ratios, `bounds`, and the intervals within `RATIO_REACH`."""
     ratios = [row["ratio"] for row in rows if row["ratio"] is not None and row["ratio"] > 0]
     low, high = min([*ratios, *bounds]), max([*ratios, *bounds])
     lows = [row["low"] for row in rows if row["low"] is not None and row["low"] > 0]
@@ -97,7 +97,7 @@ def clipped(row: DataRow, domain: tuple[float, float]) -> dict[str, Any]:
 def arrows(
     base: alt.Chart, rows: Sequence[DataRow], scale: alt.Scale, *, vertical: bool = False, **encodings: Any
 ) -> list[alt.Chart]:
-    """Return arrows for those ends of an axis that any interval extends beyond."""
+    """Return arrows for each end of an axis beyond which any interval extends."""
     shapes = {"under": "triangle-down", "over": "triangle-up"} if vertical else _HORIZONTAL_ARROWS
     layers = []
     for end, shape in shapes.items():
@@ -122,7 +122,7 @@ def tooltip(titles: Mapping[str, str]) -> list[alt.Tooltip]:
 
 
 def row_axis(keys: Sequence[str], **options: Any) -> alt.Y:
-    """Return the vertical axis of a chart that lists settings by keys `POSITION LABEL`, because labels may repeat."""
+    """Return the vertical axis of a chart that lists settings, keyed by `POSITION LABEL` because labels may repeat."""
     axis = alt.Axis(labelExpr="slice(datum.label, indexof(datum.label, ' ') + 1)", **options)
     return alt.Y("key:N", sort=list(keys), title=None, axis=axis)
 
@@ -131,13 +131,13 @@ BATCH_AXIS = alt.X("batch_size:O", title="batch size per device", axis=alt.Axis(
 
 
 def series_colour(names: Sequence[str], colours: Sequence[str]) -> alt.Color:
-    """Return the colours of named series, with a legend."""
+    """Return the colour encoding of the named series, with a legend."""
     scale = alt.Scale(domain=list(names), range=list(colours[: len(names)]))
     return alt.Color("series:N", scale=scale, legend=alt.Legend(columns=2, symbolType="circle"))
 
 
 def series_of(setting: SettingFinding, findings: Findings) -> str:
-    """Return the name of a setting's series over batch sizes: all other axes, and its hardware if there are several.
+    """Return the name of a setting's series over batch sizes: all other axes, and the hardware if it varies.
 
     If only the batch size was swept, the single series is named after accelerator, devices and precision.
     """

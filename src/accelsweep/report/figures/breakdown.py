@@ -15,7 +15,7 @@ from accelsweep.results import PARTS
 COLUMNS = ("setting", "label", "part", "share", "verdict", "count")
 MAX_BARS = 40
 LETTER = 0.017
-"""Width of a letter as a share of a bar, on a phone."""
+"""Width of a letter as a fraction of a bar's width, on a phone."""
 
 _PART_NAMES = {part: part.replace("_", " ") for part in PARTS}
 

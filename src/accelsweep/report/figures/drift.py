@@ -15,7 +15,7 @@ COLUMNS = ("setting", "run", "block", "number", "position", "started_at", "rate"
 
 _MIN_RUNS = 3
 _REACH = 1.5
-"""The axis extends at most from the mean divided by this to the mean times this; runs beyond it become arrows."""
+"""The axis extends at most this factor below and above the mean; runs beyond its ends are drawn as arrows."""
 
 
 def drift_figure(findings: Findings) -> Figure | Skipped:

@@ -22,9 +22,9 @@ FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 class Palette:
     """A colour scheme; the page's style sheet uses the same values.
 
-    `series` distinguishes lines. `ramp` runs from near the page's background to full strength. `on_ramp` contains the
-    text colours for the two ends of the ramp; `ramp_turn` is the share of the ramp from which the second colour is more
-    legible.
+    `series` distinguishes lines. `ramp` ranges from nearly the page's background colour to full strength. `on_ramp`
+    contains the text colours for the two ends of the ramp; `ramp_turn` is the position on the ramp, between 0 and 1,
+    beyond which the second colour is more legible.
     """
 
     name: str
@@ -158,16 +158,17 @@ Chart: TypeAlias = alt.LayerChart | alt.FacetChart
 
 
 def has_values(rows: Sequence[DataRow], key: str) -> bool:
-    """Return whether any row's value is set (neither None nor False), because layers without marks are left out."""
+    """Return whether `key` is set (neither None nor False) in any row; layers without marks are left out."""
     return any(row[key] is not None and row[key] is not False for row in rows)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of `rows`. Its CSV contains `columns`, in this order; all other values are used by the chart only.
+    """A figure that shows `rows`.
 
-    Rows whose `shown` is false appear only in the CSV. `alt` is one sentence for people who cannot see the picture.
-    `note` states what the picture omits, and is empty if it omits nothing.
+    Its CSV contains `columns`, in this order; all other values are used by the chart only. Rows whose `shown` is false
+    appear only in the CSV. `alt` is one sentence for people who cannot see the picture. `note` describes what the
+    picture omits; it is empty if nothing is omitted.
     """
 
     name: str
@@ -224,8 +225,8 @@ class Skipped:
 
 
 def placeholder_svg(skipped: Skipped) -> str:
-    """Return an SVG that states which figure was not drawn, and why."""
-    lines = textwrap.wrap(f"Not drawn: {skipped.reason}.", 95, break_long_words=True)  # 95 x 13 px fit the width
+    """Return an SVG with the title of the figure that was not drawn, and the reason."""
+    lines = textwrap.wrap(f"Not drawn: {skipped.reason}.", 95, break_long_words=True)  # 95 characters at 13 px fit
     height = 44 + 20 * len(lines)
     text = "".join(
         f'<text x="12" y="{50 + 20 * number}" font-size="13" fill="{LIGHT.muted}">{escape(line)}</text>'

@@ -1,4 +1,4 @@
-"""The rate by batch size: a heat map over precision, and lines with failed settings marked."""
+"""The rate by batch size: a heat map by precision, and a line chart that marks failed settings."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _value_count(findings: Findings, axis: str) -> int:
 
 
 def _rows(findings: Findings) -> list[dict[str, Any]]:
-    """Return a row for each setting that has a batch size. The largest measured batch size is never the knee."""
+    """Return a row for each setting with a batch size. The largest measured batch size is never the knee."""
     sizes = {setting.setting: setting.axes.get("batch_size") for setting in findings.settings}
     knees = {
         (curve.knee, curve.hardware)

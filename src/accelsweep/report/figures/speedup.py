@@ -32,7 +32,7 @@ from accelsweep.report.figures.figure import (
 )
 
 FIRST_SCREEN_ROWS = 8
-"""Number of lines that fit the first screen. The page shows the rest when a box is ticked; static pictures show all."""
+"""Number of lines that fit on the first screen. A checkbox on the page reveals the rest; static pictures show all."""
 
 ROW_STEP = 24
 """Height of one line, in pixels."""

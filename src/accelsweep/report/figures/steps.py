@@ -34,7 +34,10 @@ BAND_PIXELS = 64
 """Height of one setting's band."""
 
 MAX_STEPS = 300
-"""Maximum steps to draw per run. Longer runs are thinned to every second, third, ... step, as stated in the note."""
+"""Maximum number of steps to draw per run.
+
+Longer runs are thinned to every second, third, ... step, as stated in the note.
+"""
 
 
 def steps_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:

@@ -100,7 +100,7 @@ def _place_names(rows: list[dict[str, Any]]) -> None:
 
 
 def _missing_reason(findings: Findings, price: str) -> str:
-    """Return the first stated reason, in parentheses, why this metric was neither measured nor provided."""
+    """Return, in parentheses, the first recorded reason why this metric was neither measured nor provided."""
     if price == "cost" and findings.costs_note:
         return f" ({findings.costs_note})"
     known = (setting.metrics.get(metric) for setting in findings.settings for metric in PRICES[price])
