@@ -1,4 +1,4 @@
-"""The paths of a sweep's files. All of them are built here, and none points outside the sweep's folder."""
+"""The paths of a sweep's files. All of them are built here; none points outside the sweep's folder, except those of its report."""
 
 from __future__ import annotations
 
