@@ -1,4 +1,4 @@
-"""The paths of a sweep's files. All of them are built here; none points outside the sweep's folder, except those of its report."""
+"""The paths of a sweep's files. All are built here; only those of the report are outside the sweep's folder."""
 
 from __future__ import annotations
 
