@@ -22,7 +22,7 @@ OUT_OF_TIME = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-23T10:00:
 
 @dataclass(frozen=True)
 class Delayed(SlurmScheduler):
-    """An scheduler whose jobs end at once, and whose log with the line `says` is seen here after `seconds`."""
+    """A scheduler whose jobs end at once, and whose log with the line `says` is seen here after `seconds`."""
 
     says: str = ""
     seconds: float = 0.0

@@ -17,7 +17,7 @@ def test_snakemakes_report_carries_every_figure_with_its_caption(continued):
         picture = (continued.path / "reports/tiny" / f"{name}.svg").read_bytes()
         assert base64.b64encode(picture).decode() in page, name
         assert caption.title in page
-    assert "An interval entirely right of the band is faster" in page
+    assert "A setting is faster if its interval is entirely to the right of the band" in page
 
 
 @pytest.mark.long  # report/test_report_files.py leaves what is the user's; only here Snakemake deletes outputs first

@@ -183,7 +183,7 @@ def test_a_full_disk_is_a_clear_error_and_not_the_runs_fault(tiny_block: TinyBlo
             ballast.write_bytes(b"x" * 600_000)
         code, output = tiny_block.run()
         assert code == 1
-        assert "make room" in output
+        assert "free some space" in output
         ledger.look()
         ballast.unlink()
         ledger.complete()

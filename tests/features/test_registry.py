@@ -36,7 +36,7 @@ OWN_WORDS = {
     "detach": r"--detach|\bdetached (driver|driver)",
     "distillation": r"\bdistill|\bteacher",
     "fleet": r"\bfleets?\b",
-    "grid_engine": r"grid.scheduler|\bqsub\b|\bqstat\b",
+    "grid_engine": r"grid.engine|\bqsub\b|\bqstat\b",
     "history": r"accelsweep history",
     "imports": r"(?<!from )accelsweep import\b",
     "kernels": r"task=kernel|\"kernels\"|\"flops_per_second\": Meaning",

@@ -56,7 +56,7 @@ def test_a_site_is_tried_by_the_doctor_and_a_job_tells_of_its_node(any_home):
     assert not list(home.path.glob("*.log"))
 
 
-@pytest.mark.long  # driver/test_failed_jobs.py reads such words; only here an scheduler says them
+@pytest.mark.long  # driver/test_failed_jobs.py reads such words; only here a scheduler says them
 def test_what_an_engine_would_refuse_is_told_by_the_doctor_in_its_words_and_no_job_is_left(any_home):
     home = any_home
     override, _ = home.nowhere
@@ -73,7 +73,7 @@ def test_what_an_engine_would_refuse_is_told_by_the_doctor_in_its_words_and_no_j
     assert home.left() == []
 
 
-@pytest.mark.long  # records/test_run_files.py continues after a killed supervisor; only here an scheduler kills it
+@pytest.mark.long  # records/test_run_files.py continues after a killed supervisor; only here a scheduler kills it
 def test_a_cancelled_job_is_submitted_again_and_keeps_what_it_had_measured(any_home):
     home = any_home
     driver = home.start(*SLOW)
@@ -87,7 +87,7 @@ def test_a_cancelled_job_is_submitted_again_and_keeps_what_it_had_measured(any_h
     assert len(home.submitted()) == 2
 
 
-@pytest.mark.long  # driver/test_failed_jobs.py reads such words; only here an scheduler says them
+@pytest.mark.long  # driver/test_failed_jobs.py reads such words; only here a scheduler says them
 def test_a_job_that_the_engine_refuses_is_told_in_its_words_before_anything_is_submitted(any_home):
     home = any_home
     override, words = home.nowhere
@@ -170,7 +170,7 @@ def test_an_interrupted_head_takes_its_jobs_with_it(any_home):
     assert outcomes(home) == {Outcome.measured}
 
 
-@pytest.mark.long  # executor/test_attempt_outcome.py has the words; only here an scheduler ends a job for its memory
+@pytest.mark.long  # executor/test_attempt_outcome.py has the words; only here a scheduler ends a job for its memory
 def test_a_run_that_takes_more_memory_than_its_job_is_out_of_memory(any_home):
     home = any_home
     (home.path / "hog.py").write_text(HOG.format(take=home.take, pieces=home.pieces))
@@ -179,7 +179,7 @@ def test_a_run_that_takes_more_memory_than_its_job_is_out_of_memory(any_home):
     assert record.outcome is Outcome.out_of_memory, record.reason
 
 
-@pytest.mark.long  # records/test_run_files.py continues after a killed supervisor; only here an scheduler kills it
+@pytest.mark.long  # records/test_run_files.py continues after a killed supervisor; only here a scheduler kills it
 @pytest.mark.timeout(500)
 def test_a_job_that_comes_to_its_time_limit_is_submitted_again_for_the_rest(any_home):
     home = any_home
@@ -193,7 +193,7 @@ def test_a_job_that_comes_to_its_time_limit_is_submitted_again_for_the_rest(any_
     assert len(home.submitted()) == 2
 
 
-@pytest.mark.long  # only here an scheduler's controller goes away
+@pytest.mark.long  # only here a scheduler's controller goes away
 def test_a_controller_that_is_away_for_a_while_costs_nothing(any_home):
     home = any_home
     driver = home.start(*SLOW)

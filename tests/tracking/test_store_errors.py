@@ -216,7 +216,7 @@ def test_a_login_page_is_reported_by_its_title(sweep: SweepFolder, proxy: Proxy,
 
 @pytest.mark.real
 def test_a_server_that_is_not_mlflow_is_reported_by_its_status(sweep: SweepFolder, proxy: Proxy) -> None:
-    with pytest.raises(StoreUnavailable, match=r"answered with HTTP status 40[45].*correct the address"):
+    with pytest.raises(StoreUnavailable, match=r"answered with HTTP status 40[45].*correct the URL"):
         publish(sweep, f"{proxy.address}/elsewhere", retry_seconds=UNLIMITED)
 
 

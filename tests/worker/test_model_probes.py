@@ -333,7 +333,7 @@ def test_all_of_torchs_matmul_operators_count(name):
     [
         *("aten::add_", "aten::relu", "aten::copy_", "aten::native_batch_norm", "aten::_log_softmax", "aten::sum"),
         *("aten::upsample_bilinear2d", "aten::addcmul_", "aten::max_pool2d_with_indices", "Optimizer.step#SGD.step"),
-        *("aten::_foreach_addcdiv_", "ProfilerStep*", "autograd::scheduler::evaluate_function: AddmmBackward0"),
+        *("aten::_foreach_addcdiv_", "ProfilerStep*", "autograd::engine::evaluate_function: AddmmBackward0"),
     ],
 )
 def test_other_operators_do_not_count_as_matmul(name):

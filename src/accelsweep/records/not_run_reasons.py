@@ -39,7 +39,7 @@ class StopReason(StrEnum):
         "the disk of {folder} has room for {free} more files (inodes), but limits.free_disk_inodes requires {asked}; "
         "remove files there or lower the limit"
     )
-    disk_refused = "{where}: {error}; make the folder writable or make room on its disk"
+    disk_refused = "{where}: {error}; make the folder writable or free up space on its disk"
     budget_spent = "the time budget was used up before it began ({stop} exists)"
     block_spent = "the {seconds:g} s of its block (limits.block_seconds) were used up before it began"
     stopped = "the executor of its block was stopped by {signal}"

@@ -23,11 +23,11 @@ from accelsweep.records.run_record import steps_damage
 from accelsweep.results import Outcome
 
 REMEDY = re.compile(
-    r"the same command (?:goes on|resumes|tries|measures|fills|completes)|give the same command again"
+    r"the same command (?:resumes|tries|measures|recreates)|run the same command"
     r"|(?:^|[\s`])accelsweep (?:run|status|runs|retry|clean|report|publish|import|export|plan|doctor)\b"
     r"|(?:^|[\s`(])--[a-z]{2}"
     r"|\b(?:limits|site|measure|analysis)\.[a-z]\w*"
-    r"|\b(?:make room|move (?:it|them) away|remove (?:it|them)|clear them away|make the folder writable|wait for it)\b",
+    r"|\b(?:free (?:up |some )?space|move (?:it|them) away|remove (?:it|them)|make the folder writable|wait for it)\b",
     re.IGNORECASE,
 )
 """What to do: a command with its subcommand, an option, a knob, or an order to the reader. A path alone is none."""

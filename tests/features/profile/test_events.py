@@ -42,7 +42,7 @@ def a_step():
     layer = event(MODULE_MARK + "network.0", own=10.0, parent=step)
     product = event("aten::addmm", own=100.0, parent=layer, sequence_nr=3)
     loss = event("aten::mse_loss", own=7.0, parent=step, sequence_nr=4)
-    of_loss = event("autograd::scheduler::evaluate_function: MseLossBackward0", own=1.0, sequence_nr=4, fwd_thread=1)
+    of_loss = event("autograd::engine::evaluate_function: MseLossBackward0", own=1.0, sequence_nr=4, fwd_thread=1)
     of_product = event("AddmmBackward0", own=2.0, scope=1, sequence_nr=3, fwd_thread=1, thread=2)
     inside = event("aten::mm", own=200.0, parent=of_product, thread=2)
     gradient = event("torch::autograd::AccumulateGrad", own=3.0, parent=event("other", thread=2), scope=1, thread=2)

@@ -57,7 +57,7 @@ def _mark(name: str, module: nn.Module) -> None:
 
 _STEP = "ProfilerStep"
 
-_BACKWARD = "autograd::scheduler::evaluate_function: "
+_BACKWARD = "autograd::engine::evaluate_function: "
 
 _BACKWARD_SCOPE = 1
 
