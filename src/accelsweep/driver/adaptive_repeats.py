@@ -37,11 +37,11 @@ def refuse_short_budget(home: Path, plan: Plan, budget_seconds: float | None) ->
 def plan_after_pilot(
     home: Path, plan: Plan, overrides: Sequence[str], name: str | None, seconds_left: float | None
 ) -> Plan | None:
-    """Return the plan extended by the blocks that the pilot noise requires, and report why; None if it requires none.
+    """Extend the plan by the blocks that the pilot noise calls for, and report why; return None if none are needed.
 
     The number of blocks does not depend on observed effects, and the same pilot always yields the same number, so
-    resuming a sweep cannot bias it. No more blocks are added than fit into `seconds_left`, based on the durations so
-    far.
+    resuming a sweep cannot bias it. Only as many blocks are added as are expected to fit into `seconds_left`, based on
+    the durations so far.
     """
     manifest, options = plan.manifest, plan.manifest.options
     if not options.auto_repeats:
@@ -91,8 +91,8 @@ def plan_after_interim_analysis(
 ) -> Plan | None:
     """Return the plan extended to the next interim analysis, and report why.
 
-    Returns None if every setting is decided or this was the last analysis. The same runs always yield the same result,
-    so resuming a sweep cannot bias it. A decided setting stays decided.
+    Returns None if every setting is decided or this was the last analysis. The result depends only on the recorded
+    runs, so resuming a sweep cannot bias it. Once a setting is decided, it stays decided.
     """
     manifest, options = plan.manifest, plan.manifest.options
     if not options.until_decided:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def plan_or_searches(home: Path, plan: Callable[[SearchResults], Plan]) -> Plan | tuple[BatchSearchNeeded, Plan]:
-    """Return the plan if all batch sizes are known; otherwise, the missing ones and a plan that searches for them."""
+    """Return the plan if all batch sizes are known; otherwise, return what is missing and a plan to search for it."""
     from accelsweep.planning.checked_grid import BatchSearchNeeded
     from accelsweep.planning.plan import batch_search_plan
 

@@ -50,8 +50,8 @@ class ChildProcess:
     ) -> None:
         """Start `command` in `cwd`, overwriting `log` with its output.
 
-        Pass secrets through `environment` (by default this process's), because process lists show arguments.
-        `descriptors` are inherited under the same numbers.
+        Pass secrets through `environment` (by default, the environment of this process), because arguments are visible
+        in process listings. The child inherits `descriptors` under the same numbers.
         """
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,8 @@ def start_publisher(folder: SweepFolder, tracking_uri: str | None) -> ChildProce
 def finish_publishing(publisher: ChildProcess, folder: SweepFolder, tracking_uri: str | None) -> None:
     """Let the publisher copy the remaining runs and exit; if a signal kills it, restart it at most a few times.
 
-    If the last publisher was killed as well, its log ends with the signal's name, which `mlflow_summary` reports.
+    If the last publisher was killed as well, the signal's name is appended to its log, from which `mlflow_summary`
+    reports it.
     """
     publisher.terminate()
     for _ in range(_MAX_PUBLISHERS):
@@ -151,7 +152,7 @@ def publisher_warnings(publisher: ChildProcess) -> list[str]:
 
 
 def mlflow_summary(folder: SweepFolder, tracking_uri: str | None) -> tuple[str, bool]:
-    """Return how to open the results in MLflow, or why they are incomplete, and whether this state is expected.
+    """Return how to open the results in MLflow or why they are incomplete there, and whether that is expected.
 
     Incomplete results are expected if MLflow is not installed.
     """
@@ -193,7 +194,7 @@ JOB_VARIABLES = {f"{library}_THREADS": "1" for library in _THREAD_VARIABLES}
 
 @contextlib.contextmanager
 def fork_server(home: Path, log: Path, plans: Iterable[Plan]) -> Iterator[None]:
-    """Run a fork server inside the with-block if any of the plans forks runs on this machine.
+    """Run a fork server inside the with-block if any of the plans contains runs to fork on this machine.
 
     The server imports torch and Lightning once instead of once per block. A server that is already running is reused.
     """

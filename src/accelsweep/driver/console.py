@@ -82,7 +82,7 @@ class Styled:
 class Listing:
     """A table. Each row contains one cell per heading; the first cell is the row's name.
 
-    `numbers` are the headings of right-aligned columns.
+    `numbers` lists the headings of the numeric columns, which are right-aligned.
     """
 
     title: str
@@ -173,14 +173,14 @@ def _table(listing: Listing, terminal: Console) -> Table:
 
 
 def _min_column_width(listing: Listing, number: int, terminal: Console) -> int:
-    """Return the width of a column's longest word, at most `_MIN_NAME_WIDTH` for the column of names."""
+    """Return the width of a column's longest word, capped at `_MIN_NAME_WIDTH` for the name column."""
     texts = [listing.headings[number], *(_text(row[number], terminal).plain for row in listing.rows)]
     longest = max(map(len, " ".join(texts).split()), default=0)
     return min(longest, _MIN_NAME_WIDTH) if number == 0 else longest
 
 
 def _min_width(listing: Listing, terminal: Console) -> int:
-    """Return the smallest width, including borders, at which the table breaks no word."""
+    """Return the smallest width, including borders, at which no word in the table has to be broken."""
     return 1 + sum(3 + _min_column_width(listing, number, terminal) for number in range(len(listing.headings)))
 
 
@@ -192,7 +192,7 @@ def _print_stacked(terminal: Console, headings: Sequence[str], row: Sequence[str
         if not (item.text if isinstance(item, Styled) else item):
             continue
         prefix, text = escaped(f"  {heading:<{indent}}  " if heading else "  "), _text(item, terminal)
-        if len(prefix) + max(map(len, text.plain.split()), default=0) > terminal.width:  # else a word would break
+        if len(prefix) + max(map(len, text.plain.split()), default=0) > terminal.width:  # else words would break
             _print_wrapped(terminal, plain(heading), "  ")
             prefix = " " * 4
         _print_wrapped(terminal, text, prefix)

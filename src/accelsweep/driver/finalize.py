@@ -1,4 +1,4 @@
-"""The last steps of a sweep: write findings and report, and print a short table of intervals, verdicts and doubts."""
+"""The last steps of a sweep: write findings and a report, and print a short table of intervals, verdicts and doubts."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _print_unsettled(folder: SweepFolder, manifest: Manifest, findings: Findings
 
 
 def _failure_lines(folder: SweepFolder, manifest: Manifest, findings: Findings) -> list[str]:
-    """Return a line for each of the most frequent reasons for failed runs, most frequent last."""
+    """Return one line for each of the most common reasons why runs failed, the most common one last."""
     failed = {setting.setting for setting in findings.settings if any(not item.settled for item in setting.outcomes)}
     runs = [run for run in manifest.wanted_runs() if Run.parse(run).setting in failed]
     counts: Counter[tuple[Outcome, str]] = Counter()

@@ -1,8 +1,8 @@
 """A sweep's cluster jobs: rejected, failed, queued, or left behind by an earlier driver.
 
-Snakemake waits forever for stuck jobs, and for jobs that Slurm forgot before Snakemake polled (`MinJobAge`). The driver
-therefore requeues or releases stuck jobs, and restarts Snakemake if its jobs are forgotten. It cancels jobs that can
-never start, and any other job still waiting after `limits.queue_minutes`; their blocks are skipped.
+Snakemake waits forever for stuck jobs, and for jobs that Slurm forgot (see `MinJobAge`) before Snakemake polled them.
+The driver therefore requeues or releases stuck jobs, and restarts Snakemake if its jobs are forgotten. It cancels jobs
+that can never start, and any other job still waiting after `limits.queue_minutes`; their blocks are skipped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def check_jobs_accepted(site: Site, blocks: Iterable[Resources], warn: Callable[
     """Raise InputError if the site's scheduler would reject the job of any of these blocks.
 
     A temporary rejection (the scheduler is unreachable or its queue is full) only causes a warning, because the jobs
-    are deferred until it is over.
+    are deferred until the scheduler accepts them.
     """
     if (scheduler := scheduler_of(site)) is None:
         return
@@ -133,7 +133,7 @@ def _refused_job(scheduler: Scheduler, block: str, refusal: str) -> FailedJob:
 def _ended_job(folder: SweepFolder, scheduler: Scheduler, block: str, end: JobEnd) -> FailedJob:
     """Return why a job ended, from the scheduler's messages, the block's log or the job's output, in that order.
 
-    The block's log covers this job only if the job reached a node and therefore has its own log.
+    The block's log describes this job only if the job started on a node, in which case the job has a log of its own.
     """
     sources: list[tuple[Sequence[str], Path]] = []
     if end.log and end.log.exists():
@@ -174,7 +174,8 @@ _MIN_POLL_SECONDS = 15.0
 _MAX_POLL_SECONDS = 60.0
 """Intervals between polls of the scheduler: the shorter one if a file of the sweep has changed, else the longer one.
 
-All users share the cluster's controller, and no file changes while all jobs are waiting.
+The controller is shared by all users of the cluster, so it is polled sparingly. While all jobs are waiting, no file
+changes.
 """
 
 _FORGOTTEN_SECONDS = 60.0
@@ -275,7 +276,7 @@ class JobQueue:
             self.say(message)
 
     def cancel(self) -> None:
-        """Cancel the jobs of an interrupted Snakemake process, which cancels none itself if it was polling them."""
+        """Cancel the jobs of an interrupted Snakemake process, which does not do so itself if it was polling them."""
         cancel_jobs(self.folder, self.scheduler, self.say, self._known)
 
     @property
@@ -284,7 +285,7 @@ class JobQueue:
         return self._gone_since is not None and self.clock() - self._gone_since >= _FORGOTTEN_SECONDS
 
     def detect_forgotten(self, log: str, jobs: Sequence[Job]) -> None:
-        """Record when Slurm stopped listing any job although Snakemake's `log` shows it waiting for a block's job."""
+        """Record since when Slurm has listed no jobs although Snakemake's `log` shows that it is waiting for one."""
         rules = _LAST_RULE.findall(log)
         waits = _SUBMITTED in log and bool(rules) and rules[-1].startswith("block")
         self._gone_since = (self._gone_since or self.clock()) if waits and not jobs else None
@@ -368,7 +369,7 @@ def wait_for_earlier_jobs(
 ) -> None:
     """Wait until all jobs of an earlier driver have ended; if `cancel` is set, cancel them.
 
-    The jobs start no run after `deadline`, as measured by the queue's clock. `on_poll` is called at each poll. Raises
+    The jobs start no further runs after `deadline` (by the queue's clock). `on_poll` is called at each poll. Raises
     AccelsweepError if the scheduler does not answer for 15 minutes.
     """
     if not queue.folder.block_names():

@@ -21,7 +21,7 @@ class Answer(Frozen):
     format: ClassVar[int] = 1
 
     def text(self) -> str:
-        """Return the answer as ASCII-only JSON, so that labels cannot contain terminal control characters.
+        """Return the output as ASCII-only JSON, so that labels cannot contain terminal control characters.
 
         Raises ValueError for NaN and infinities.
         """
@@ -39,6 +39,6 @@ _CORE_ANSWERS = (
 
 
 def all_answers() -> tuple[type[Answer], ...]:
-    """Return the models of all answers for the reference documentation, with features' models last."""
+    """Return the models of all commands' JSON output, for the reference documentation; features' models come last."""
     targets = [*_CORE_ANSWERS, *(target for feature in registry.features() for target in feature.answers)]
     return tuple(registry.load(target) for target in targets)

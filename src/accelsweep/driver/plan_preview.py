@@ -41,9 +41,10 @@ class PlanAnswer(PlanTable, Answer):
 def requested_plan(
     home: Path, request: Request, batches: SearchResults | None = None, *, keep_profile: bool = False
 ) -> Plan:
-    """Return the plan for a request without writing it. `keep_profile` keeps the profile of the earlier plan.
+    """Return the plan for a request without writing it.
 
-    Raises InputError for invalid input, and BatchSearchNeeded if batch sizes have to be searched for first.
+    If `keep_profile` is set, the profile of the earlier plan is kept. Raises InputError for invalid input, and
+    BatchSearchNeeded if batch sizes have to be searched for first.
     """
     from accelsweep.planning.plan import make_plan
 
@@ -95,7 +96,7 @@ def _earlier_runs(home: Path, plan: Plan) -> _EarlierRuns:
 
 
 def estimate_remaining(home: Path, plan: Plan) -> PlanEstimate:
-    """Return the number of runs left to measure and their duration, based on earlier runs if there are any."""
+    """Return the number of runs left to measure and how long they will take, based on earlier runs if there are any."""
     from accelsweep.planning.cost_estimate import estimate
 
     earlier = _earlier_runs(home, plan)

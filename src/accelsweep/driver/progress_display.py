@@ -46,11 +46,11 @@ MIN_PACE_STEPS = 3
 MIN_PACE_SECONDS = 5.0
 """The minimum number of steps and seconds after the first observed step before a pace is estimated.
 
-These exclude the slow first step, and later steps that are slow because libraries load and caches fill.
+This leaves out the slow first step and the steps right after it, which are slow while libraries load and caches fill.
 """
 
 LONG_RUN_SECONDS = 60.0
-"""A run expected to take longer than this is announced."""
+"""If a run is expected to take longer than this, the user is told in advance."""
 
 FASTER_SHARE = 0.5
 """A `measure=` option is suggested if a run with it takes at most this fraction of the time."""
@@ -125,8 +125,8 @@ def slow_run_notice(config: SettingConfig, forecast: Forecast, runs: int, option
 def measure_options(home: Path, overrides: Sequence[str]) -> dict[str, Measure]:
     """Return the `measure` configs selectable as `measure=NAME` in a sweep with these overrides, keyed by name.
 
-    Returns an empty dict if a choice cannot be composed, or if the sweep varies keys of `measure`, in which case there
-    is no single `measure` config.
+    Returns an empty dict if any of these configs cannot be composed, or if the sweep varies keys of `measure` and thus
+    has no single `measure` config.
     """
     composer = Composer.of(home, overrides)
     parsed = [(line, composer.parse(line)) for line in overrides]
@@ -153,7 +153,7 @@ _MAX_RECORDS = 50
 
 
 def observed_times(folder: SweepFolder, times: Iterable[RunTime | None]) -> ObservedTimes:
-    """Return run durations: the sweep's own `times` or, without any, those of the latest other sweeps in the folder."""
+    """Return run durations from this sweep's `times` or, if there are none, from the folder's latest other sweeps."""
     return (
         ObservedTimes.from_runs(times, "by earlier runs of this sweep")
         or ObservedTimes.from_runs(_times_elsewhere(folder), "by earlier sweeps in this folder")
@@ -189,7 +189,7 @@ class RemainingTime:
         return any(self._times.values())
 
     def seconds(self, runs: Iterable[str], blocks: int) -> float:
-        """Return the seconds that these runs take in sequence, including a break before each of `blocks` blocks."""
+        """Return the seconds that these runs take in sequence, including the pause before each of `blocks` blocks."""
         if self._observed is None:
             self._observed = observed_times(self._folder, self._times.values())
         settings = [Run.parse(run).setting for run in runs]
@@ -198,12 +198,12 @@ class RemainingTime:
 
 
 _MAX_EARLIER_RUNS = 200
-"""The maximum number of runs of finished blocks from which durations are read."""
+"""The maximum number of runs in finished blocks whose durations are read for the estimate."""
 
 
 @dataclass
 class FirstFailures:
-    """The exceptions raised by a command's first two settings, as long as nothing has been measured.
+    """The exceptions raised by a command's first two settings, kept until a run has been measured.
 
     `common_error` is the exception and its location if both settings raised the same one, in which case the remaining
     runs would fail too. In a sweep with a single setting, its first two runs are compared instead.
@@ -215,7 +215,7 @@ class FirstFailures:
     _errors: dict[str, ErrorOrigin] = field(default_factory=dict)
 
     def add(self, record: Record, *, by_run: bool = False) -> None:
-        """Add a finished run; `by_run` compares runs instead of settings."""
+        """Add a finished run; if `by_run` is set, runs are compared instead of settings."""
         self.measured |= record.outcome is Outcome.measured
         if self.measured or record.outcome is not Outcome.crashed or len(self._errors) >= 2:
             return
@@ -237,11 +237,11 @@ class FirstFailures:
 
 @dataclass
 class SweepProgress:
-    """The wanted runs with a new record since `begin`, and the progress shown to the user.
+    """Tracks which wanted runs have received a new record since `begin`, and shows the progress to the user.
 
     A block is `finished` while its done file exists, and `pending` otherwise. Snakemake's audit runs after `begin` and
-    deletes done files that are no longer valid. `settled` contains the runs of pending blocks that need no
-    further attempt. `failure` describes the first run that failed.
+    deletes done files that are no longer valid. `settled` contains the runs of pending blocks that need no further
+    attempt. `failure` describes the first run that failed.
     """
 
     folder: SweepFolder
@@ -375,7 +375,7 @@ class SweepProgress:
         self._print(f"[{self.done}/{self.total}] {text}")
 
     def _announce_slow_run(self) -> None:
-        """If the sweep's first run takes long, announce its duration once the pace of its steps is known."""
+        """If the sweep's first run will take long, announce its expected duration once its pace is known."""
         run = next((lock.run for lock in self._locks() if lock.run), None)
         if run is None or (seconds := self.pace.observe(run, steps_done(self.folder, run))) is None:
             return

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Extension(Frozen):
     """What a feature's command adds to a request (`registry.Feature.request`).
 
-    `command` is the command's name, a field with a single allowed value. It is stored with a background driver's
-    request.
+    `command` is the command's name, a field with a single allowed value. It identifies the extension when the stored
+    request of a background driver is read.
     """
 
     command: str
@@ -45,12 +45,12 @@ class Extension(Frozen):
         return None
 
     def resolved(self, home: Path, request: Request) -> Request:
-        """Return the request with all decisions fixed that a later driver must not revisit. Raises InputError."""
+        """Return the request after making all decisions that a later driver must not revisit. Raises InputError."""
         del home
         return request
 
     def pinned(self, plan: Plan) -> Extension:
-        """Return this extension with the decisions made in the first plan."""
+        """Return this extension with its choices fixed to those made in the first plan."""
         del plan
         return self
 
@@ -120,7 +120,10 @@ class Request:
 
     @property
     def budget_seconds(self) -> float | None:
-        """The time budget in seconds, from `90s`, `30m`, `2h` or a plain number; None if unset. Raises InputError."""
+        """The time budget in seconds, parsed from a value such as `90s`, `30m`, `2h` or a plain number; None if unset.
+
+        Raises InputError.
+        """
         if self.time_budget is None:
             return None
         seconds = parse_duration(self.time_budget, {"": 1, "s": 1, "m": 60, "h": 3600})

@@ -237,7 +237,7 @@ def _conclude(folder: SweepFolder, tracking_uri: str | None, code: int) -> int:
 
 
 def new_findings(home: Path, result: SweepExit) -> tuple[Findings, Manifest] | None:
-    """Return the findings and plan of a command's sweep; None if no new findings exist, as already reported."""
+    """Return the findings and plan of a command's sweep; None if there are no new ones, as already reported."""
     folder = SweepFolder(home, result.sweep)
     if result.code == EXIT_INTERRUPTED or not folder.findings.is_file():
         return None

@@ -85,7 +85,7 @@ def resource_limits(site: Site) -> dict[str, int | None]:
 
 
 def resource_usage(needs: Resources, site: Site) -> dict[str, int]:
-    """Return how much of each limited resource a job uses. The names are the same for all jobs of a site."""
+    """Return how much of each limited resource a job uses. All jobs of a site use the same resource names."""
     held = allocated_gpus(needs, site)
     usage = {GPUS_HELD: _capped(held, site.jobs)}
     for kind in _limited_kinds(site):
@@ -154,15 +154,15 @@ def check_executor(site: Site, executor: str) -> None:
 
 
 PYTHON_VARIABLE = "ACCELSWEEP_PYTHON"
-"""Environment variable with our interpreter's path, for commands in a profile, which is a static file."""
+"""Environment variable with our interpreter's path, for commands in profiles, which are static files."""
 
 SWEEP_VARIABLE = "ACCELSWEEP_SWEEP"
-"""Environment variable in which the main process passes the sweep planned from `experiment` to its jobs."""
+"""Environment variable that tells jobs the name of the sweep that the main process planned from `experiment`."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A planned sweep as the Snakefile uses it. Paths are relative to the working directory."""
+    """A planned sweep, as seen by the Snakefile. Paths are relative to the working directory."""
 
     folder: SweepFolder
     manifest: Manifest
@@ -215,7 +215,7 @@ class Sweep:
         return self._resources(like=Resources(nodes=2, tasks=2))
 
     def _resources(self, like: Resources) -> dict[str, Callable[[Any, int], Value]]:
-        """Return a function for each resource requested by a block whose needs resemble `like`, keyed by name."""
+        """Return functions that compute a block's job resources, keyed by name; `like` determines the names."""
         scheduler = self.scheduler
         if scheduler is None:
             return {}
@@ -229,7 +229,7 @@ class Sweep:
         return {name: resource(name) for name in values(like)}
 
     def _needs(self, wildcards: Any, attempt: int) -> Resources:
-        """Return the needs of a block's job; a resubmitted job keeps the planned time limit."""
+        """Return the resources that a block's job needs; a resubmitted job keeps the planned time limit."""
         block = self._block(wildcards)
         return self._time_limits.of(block) if attempt == 1 else block.resources
 

@@ -9,11 +9,11 @@ For retries, three rules replace Snakemake's single setting (`retries`):
   is unreachable.
 * **A rejection is final**, and so is the driver's decision to skip a block: neither is retried.
 
-Slurm's plugin polls squeue and reads Slurm's entire configuration every 10 to 180 seconds. Most changes are visible on
-the shared file system at no cost: a finished block leaves a done file, and a block that ended early leaves a halt file.
-squeue is therefore polled when such a file appears, when the driver detects that a job changed
-(`SweepFolder.jobs_changed`), and otherwise once a minute, or every five minutes under a driver, which does its own
-polling.
+Snakemake's Slurm plugin polls squeue and reads Slurm's entire configuration every 10 to 180 seconds. Most changes are
+visible on the shared file system at no cost: a finished block leaves a done file, and a block that ended early leaves a
+halt file. squeue is therefore polled when such a file appears, when the driver detects that a job changed
+(`SweepFolder.jobs_changed`), and otherwise once a minute, or every five minutes if a driver is running, because the
+driver polls squeue itself.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class _Submissions:
         executor._fallback_account_arg = ""  # the Slurm plugin would guess an account if none is set
 
     def ended(self, job: Any) -> None:
-        """Free one slot besides the job's own, to probe the queue limit again."""
+        """Free one slot in addition to the job's own, to check whether the queue has room again."""
         if job in self.accepted:
             self.accepted.discard(job)
             self._free_slot()
@@ -182,7 +182,7 @@ STANDALONE_POLL_SECONDS = 60.0
 """Longest interval between polls of squeue without a driver."""
 
 DRIVEN_POLL_SECONDS = 300.0
-"""The longest interval under a driver, which polls squeue once a minute and reports changes to Snakemake."""
+"""Longest interval while a driver is running, which itself polls squeue once a minute and reports changes."""
 
 ENDING_POLL_SECONDS = 5.0
 """Interval between polls while the job of a finished block ends."""
@@ -191,7 +191,8 @@ ENDING_POLL_SECONDS = 5.0
 def cache_slurm_configuration() -> None:
     """Make the Slurm plugin run `scontrol show config` only once more. Must be called before the executor is created.
 
-    The plugin runs it at import, which cannot be avoided, and again for each value that it needs.
+    The plugin runs this command at import, which cannot be avoided, and would otherwise repeat it for each value that
+    it needs.
     """
     import snakemake_executor_plugin_slurm as plugin
     from snakemake_executor_plugin_slurm import job_status_query, validation
@@ -227,7 +228,7 @@ def override_slurm_polling(workflow: Any, sweep: str, jobs_changed: str, *, driv
         return
     executor = workflow.scheduler._executor
     if not executor.run_uuid.startswith(prefix := f"{job_name_prefix(sweep)}_"):
-        executor.run_uuid = prefix + executor.run_uuid  # under a driver, an option of the plugin has already done this
+        executor.run_uuid = prefix + executor.run_uuid  # with a driver, an option of the plugin has already done this
         executor.logger.info(f"SLURM run ID: {executor.run_uuid}")
     schedule = PollSchedule(jobs_changed, DRIVEN_POLL_SECONDS if driven else STANDALONE_POLL_SECONDS)
     poll = executor.check_active_jobs

@@ -1,6 +1,6 @@
 """Runs Snakemake with its temporary files in FOLDER: `python -m accelsweep.driver.snakemake_main FOLDER OPTIONS`.
 
-The variable TMPDIR would have the same effect, but would be passed on to jobs on nodes that lack the folder.
+Setting TMPDIR would have the same effect, but the variable would also be passed on to jobs on nodes without the folder.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
 
 _SHARED_FILES = ("persistence", "input-output", "software-deployment", "sources", "storage-local-copies")
-"""What Snakemake's jobs share through the file system: all but its source cache (an empty folder in HOME)."""
+"""What Snakemake's jobs share through the file system: everything except the source cache (an empty folder in HOME)."""
 
 
 def snakemake_options(plan: Plan, profile: str, jobs: int | None) -> list[str]:
@@ -89,7 +89,7 @@ _EXECUTORS_END_SECONDS = 60.0
 class SnakemakeRunner:
     """Runs a driver's Snakemake processes one after another; there may be several, because a plan can grow.
 
-    `queue` is None without a scheduler; each Snakemake process uses a fresh queue derived from it. If the first
+    `queue` is None if there is no scheduler; each Snakemake process uses a fresh queue derived from it. If the first
     settings all fail in the same way, the rest are skipped and `abort_reason` is set, unless `keep_going` is set.
     `on_progress` is called twice a second. No run starts after `deadline` (monotonic clock). `temporary` is the folder
     for Snakemake's temporary files.
@@ -225,10 +225,10 @@ _JOB_MESSAGE = re.compile(r"\s+message: (?!None$)(.+?)(?:\. For further error de
 """The executor plugin's message about a failed cluster job."""
 
 _CONSEQUENCE = re.compile(r"Command '.*|At least one job did not complete successfully.*|.*CalledProcessError.*")
-"""A failed shell command is never the root cause: see `_failed_commands`."""
+"""Messages that merely report a failed shell command, which is never the root cause (see `_failed_commands`)."""
 
 _FILES_HEADING = re.compile(r"\s*(?:affected|missing) files:\s*|.*[Mm]issing files? after .*", re.IGNORECASE)
-"""The line before the names of the files that a Snakemake error concerns."""
+"""The line that precedes the names of the files affected by a Snakemake error."""
 
 _RULE_ERROR = re.compile(r"^Error in rule \w+:\n((?:[ \t].*\n)*)", re.MULTILINE)
 
@@ -251,7 +251,7 @@ _STEPS = {
     "accelsweep.tracking.live_publishing": "the copy to MLflow",
     "accelsweep.driver.finalize": "the partial report",
 }
-"""Descriptions of the workflow's commands, for users."""
+"""User-facing descriptions of the workflow's commands."""
 
 
 def why_snakemake_ended(log: Path, code: int) -> str:
@@ -277,7 +277,7 @@ def why_snakemake_ended(log: Path, code: int) -> str:
 
 
 def _error_messages(lines: Sequence[str]) -> Iterator[str]:
-    """Yield error messages, found on the line with the exception or on the next one, with the first affected file."""
+    """Yield each error message (on the exception's line or the next one), followed by the first affected file."""
     for number, (line, following) in enumerate(itertools.pairwise([*lines, ""])):
         if message := _JOB_MESSAGE.fullmatch(line):
             yield message[1]

@@ -27,7 +27,7 @@ from accelsweep.records.not_run_reasons import remove_halts
 from accelsweep.records.plan import LockOwner
 
 GRACE_SECONDS = 90.0
-"""How long another driver may take to end after Ctrl-C, at which point it only waits for its own children."""
+"""How long another driver may take to end after Ctrl-C, when it is only waiting for its own children."""
 
 
 class BackgroundState(Frozen):
@@ -70,7 +70,7 @@ def active_driver(folder: SweepFolder) -> LockOwner | None:
 
 
 def refuse_if_running(folder: SweepFolder) -> None:
-    """Raise AccelsweepError if a driver is running the sweep, or an executor one of its blocks, on any machine."""
+    """Raise AccelsweepError if any machine has a driver running the sweep or an executor running one of its blocks."""
     _refuse_background_driver(folder)
     executors = (live_lock(path) for path in folder.locks())
     for lock in filter(None, (active_driver(folder), *executors)):

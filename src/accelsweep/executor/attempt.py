@@ -91,7 +91,7 @@ class RankRunner:
 
 @dataclass(frozen=True)
 class AttemptRunner:
-    """Makes attempts at the runs of one block; `lock` is the block's lock."""
+    """Attempts the runs of one block; `lock` is the block's lock."""
 
     folder: SweepFolder
     manifest: Manifest
@@ -196,7 +196,7 @@ class AttemptRunner:
         return conclusion
 
     def _provenance(self, spec: RunSpec, launcher: str) -> Provenance:
-        """Return the current conditions, just before the ranks import the user's code."""
+        """Return the conditions as they are just before the ranks import the user's code."""
         version = self.current.versions.get(spec.config)
         git = git_state(self.folder.home if version is None else version.folder)
         return Provenance(launcher, now(), self.current.read_fingerprint(spec.config), git)

@@ -1,8 +1,8 @@
 """The outcome of a run, derived from how its processes ended, with an actionable reason.
 
-Ranks report before teardown. The root cause is the first of the following that applies to any rank: out of memory,
-divergence, unsupported, an exception in user code, a death without a report, a failed collective. Causes further down
-this list are usually consequences of an earlier one.
+Ranks report before teardown. The root cause is the first of the following causes that applies to any rank: out of
+memory, divergence, unsupported, an exception in user code, a death without a report, a failed collective. Causes
+further down this list are usually consequences of an earlier one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Search for the largest batch size that fits, by doubling and bisecting. Each trial runs in its own processes.
 
 A batch does not fit if its trial runs out of memory: an allocator error, a `MemoryError`, or an out-of-memory kill. Any
-other failure ends the search, with that failure as the reason. Because a trial's processes end with it, the next trial
-starts on a clean device.
+other failure ends the search, with that failure as the reason. Because a trial's processes end with the trial, the next
+one starts on a clean device.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Bracket(NamedTuple):
 
 
 def find_largest(fits: Callable[[int], bool], first: int, maximum: int, resolution: float) -> Bracket:
-    """Return the bracket of the largest batch size from 1 to `maximum`, trying each size at most once.
+    """Return a bracket around the largest batch size from 1 to `maximum` that fits, trying each size at most once.
 
     Starting at `first`, double the batch size while it fits, or halve it until it fits. Then bisect until the bracket
     is no wider than one sample or `resolution` times the size that fits.
@@ -235,7 +235,7 @@ def _value(result: RankResult, name: str) -> float | None:
 
 
 def _largest_batch_metrics(result: LargestBatch, config: SettingConfig) -> dict[str, Metric]:
-    """Return a search's metrics: the largest batch size, the smallest too-large one, and the line's coefficients."""
+    """Return search metrics: the largest batch size, the smallest that is too large, and the line's coefficients."""
     peak = max((trial.peak_bytes or 0 for trial in result.trials if trial.batch_size == result.largest), default=0)
     at_least = "" if result.too_large is not None else f"at least, up to measure.max_batch={config.measure.max_batch}; "
     repeated = result.rows is not None and result.largest * config.world_size > result.rows

@@ -67,7 +67,7 @@ def execute_block(block_file: Path, launcher: Launcher, *, cancel_old: bool) -> 
     """Produce a record for every wanted run of a block, then write the block's done file; return the exit code.
 
     The exit code is 0 on success, 1 if the sweep's stop file or limits.block_seconds ended the block early, and 128 + N
-    after signal N. Finished runs are kept. If the block ends early, a stop reason is written next to it
+    after signal N. Finished runs are kept. If the block ends early, a stop reason is written next to its file
     (`records.not_run_reasons`).
     """
     folder, signals = SweepFolder.of_block(block_file), Signals()
@@ -93,7 +93,7 @@ def execute_block(block_file: Path, launcher: Launcher, *, cancel_old: bool) -> 
 
 @contextlib.contextmanager
 def _errors_as_stop_reasons(folder: SweepFolder, block: str) -> Iterator[None]:
-    """Write a stop reason for any error in the with-block and re-raise it, a disk error as an AccelsweepError."""
+    """Write a stop reason for any error in the with-block and re-raise it; disk errors become AccelsweepErrors."""
     try:
         yield
     except Exception as error:

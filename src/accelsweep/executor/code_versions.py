@@ -53,7 +53,7 @@ class CodeVersion:
 
 
 class CodeVersions:
-    """The versions in a sweep's folder, each looked up once."""
+    """The versions in a sweep's folder, each of which is read only once."""
 
     def __init__(self, folder: SweepFolder) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Leases of this machine and its devices: `flock` on a node-local path, held as long as any of a run's processes lives.
+"""Leases of this machine and its devices: `flock` on a node-local path, held while any process of a run is alive.
 
 A run's processes inherit the locked descriptors, so an orphan keeps its devices locked even after its executor has been
 killed. The whole machine has a single lock, because timed runs disturb each other regardless of their devices. Settings
@@ -52,7 +52,7 @@ def leased(
 ) -> Iterator[Lease]:
     """Hold the machine and the devices that `config` requests inside the with-block.
 
-    `holder` is shown to waiting processes; `say` receives the reason for waiting, once. `models` restricts the
+    `holder` is shown to waiting processes; `say` is called once with the reason for waiting. `models` restricts the
     device models (empty means any). Raises NotEnoughDevices, and Interrupted if `pause` returns True.
     """
     candidates = _candidates(config.accelerator, config.devices, models)

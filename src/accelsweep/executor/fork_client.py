@@ -32,7 +32,7 @@ from accelsweep.executor.ipc import (
 _IGNORED_VARIABLES = re.compile(
     r"(ACCELSWEEP|MLFLOW|SNAKEMAKE)_.*|PWD|OLDPWD|SHLVL|_|COLUMNS|LINES|TMP|TEMP|TMPDIR|TEMPDIR|PYTHONSAFEPATH"
 )
-"""Variables that may differ, because no library reads them at import or the interpreter's flags reflect them."""
+"""Variables that may differ, because no library reads them at import or because `sys.flags` reflects them."""
 
 ProcessState = dict[str, str]
 

@@ -22,7 +22,7 @@ STOP_SIGNALS = (
     signal.SIGTERM,
     signal.SIGHUP,
     signal.SIGUSR1,
-)  # schedulers and srun warn with SIGUSR1
+)  # schedulers and srun send SIGUSR1 as a warning
 
 Pause = Callable[[float], bool]
 """Sleeps for at most the given number of seconds; returns True if the caller should stop waiting."""
@@ -96,21 +96,21 @@ class Signals:
 
 
 FORK_SERVER_VARIABLE = "ACCELSWEEP_FORK_SERVER"
-"""The environment variable that names the fork server's socket."""
+"""The environment variable that contains the name of the fork server's socket."""
 
 SRUN_PROXY_VARIABLE = "ACCELSWEEP_SRUN_PROXY"
-"""The environment variable that names the socket of the srun proxy, for an executor in a container."""
+"""The environment variable that contains the name of the srun proxy's socket, for an executor in a container."""
 
 _STDIO = (0, 1, 2)
 
 
 def address(name: str) -> str:
-    """Return the address of the abstract socket `name`, which leaves no file behind after a kill."""
+    """Return the address of the abstract socket `name`, which leaves no file behind even if the process is killed."""
     return f"\0{name}"
 
 
 def same_user(connection: socket.socket) -> bool:
-    """Return whether the peer has the same user ID; abstract sockets have no permissions."""
+    """Return whether the peer has the same user ID; abstract sockets do not support permissions."""
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return bool(struct.unpack("3i", peer)[1] == os.geteuid())
 

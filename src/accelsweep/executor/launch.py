@@ -41,7 +41,7 @@ SPAWN_COMMAND = (sys.executable, "-P", "-m", "accelsweep.worker.main")
 
 
 class UnsafeFork(Exception):
-    """A forked run could hang or find CUDA broken; the message gives the reason."""
+    """Forking is unsafe, because a forked run could hang or find CUDA broken; the message explains why."""
 
 
 def run_rank(spec: RunSpec) -> None:
@@ -270,7 +270,7 @@ def _redirect_streams(log: int) -> None:
 def rendezvous(spec: RunSpec) -> dict[str, str]:
     """Return the variables through which the ranks of `spec` find each other, with this node as the master.
 
-    INTERFACE_VARIABLE may name the network interface between nodes.
+    INTERFACE_VARIABLE may specify the network interface that connects the nodes.
     """
     several_nodes = spec.config.num_nodes > 1
     with socket.socket() as listener:

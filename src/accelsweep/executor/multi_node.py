@@ -30,7 +30,7 @@ from accelsweep.worker.run_spec import RunSpec
 _DUMP_STACKS_SECONDS = 35.0
 
 _FILE_VISIBLE_SECONDS = 60.0
-"""How long NFS may cache a folder before it shows files from another node."""
+"""How long NFS may cache a directory listing before files written by another node become visible."""
 
 _POLL_SECONDS = 0.5
 

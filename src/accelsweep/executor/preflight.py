@@ -14,7 +14,7 @@ from accelsweep.records.layout import SWEEPS_FOLDER
 from accelsweep.records.not_run_reasons import StopReason
 
 MAX_TMPDIR_LENGTH = 70
-"""A socket's path is limited to 107 characters, and multiprocessing and torch append up to 36."""
+"""A socket's path is limited to 107 characters, of which multiprocessing and torch need up to 36 after TMPDIR."""
 
 
 class DiskFull(AccelsweepError):
@@ -36,7 +36,7 @@ def check_disk_space(folder: Path, limits: Limits) -> None:
 def check_temporary_folder() -> None:
     """Raise AccelsweepError if the temporary folder's path is too long for sockets.
 
-    Otherwise loader workers would hang until the run's time limit, because a socket cannot be created.
+    Otherwise, loader workers would be unable to create sockets and would hang until the run's time limit.
     """
     if len(folder := tempfile.gettempdir()) > MAX_TMPDIR_LENGTH:
         raise AccelsweepError(

@@ -56,7 +56,7 @@ def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, SettingC
 
 
 def _module_key(config: SettingConfig) -> Any:
-    """Return what in a user's module may affect preparation: its class, or all its config if it also provides data."""
+    """Return what may affect preparation in a user module: its class, or its whole config if it also provides data."""
     if config.model_target.startswith("accelsweep."):
         return None
     return config.model if config.data_from_module else config.model_target
@@ -76,7 +76,7 @@ def _read_prepared(folder: SweepFolder) -> list[str]:
 
 
 def _prepare_by_version(configs: Mapping[str, SettingConfig], versions: CodeVersions) -> list[str]:
-    """Prepare the data of each code version in its own process, because modules of different versions share names."""
+    """Prepare the data of each code version in its own process, because their modules have the same names."""
     groups: dict[str | None, dict[str, SettingConfig]] = {}
     for digest, config in configs.items():
         groups.setdefault(config.version_id, {})[digest] = config

@@ -40,7 +40,7 @@ class CurrentConditions:
     """
 
     def __init__(self, folder: SweepFolder, site: Site | None = None, *, since: str | None = None) -> None:
-        """Pass the `site` to compare only what its driver can read.
+        """Pass the `site` to compare only what the driver can inspect there.
 
         `since` is the start of the current command (UTC, ISO 8601), which does not retry its own failed runs.
         """
@@ -114,7 +114,7 @@ class CurrentConditions:
 
 
 def is_final(record: Record, since: str | None) -> bool:
-    """Return whether the command that began at `since` skips the run: it is settled, or failed in this command.
+    """Return whether the command that began at `since` skips the run because it is settled or has failed since then.
 
     One command may start several Snakemake processes, and several executors for a block.
     """

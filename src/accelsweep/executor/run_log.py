@@ -1,4 +1,4 @@
-"""A run's log: the output of its ranks, read from a pipe, limited in size, with secrets masked; and its last lines."""
+"""A run's log (its ranks' output, read from a pipe, limited in size, with secrets masked), and the log's last lines."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from accelsweep.redaction import masked
 _CHUNK_BYTES = 65536
 
 _CHUNKS_PER_READ = 16
-"""A pipe's capacity (1 MiB), so that a run that never stops printing cannot block the executor."""
+"""At most a pipe's capacity (1 MiB) per read, so that a run that never stops printing cannot block the executor."""
 
 STACKS_HEADING = "accelsweep: stacks of"
-"""The prefix of our line above a process's stack trace. The run's own output ends before the first such line."""
+"""The prefix of the line that we print above each process's stack trace.
+
+The run's own output ends before the first such line.
+"""
 
 MAX_STACKS_BYTES = 1_000_000
 """How far from the end of the log to search for the first stack trace; large enough for many ranks."""
@@ -52,7 +55,7 @@ _FATAL = "Fatal Python error:"
 class RunLog:
     """The log at `path`, fed through a pipe.
 
-    The log keeps the start and the end of the output in equal parts, `limit_bytes` in total. Lines are written whole
+    The log keeps equal amounts of the start and the end of the output, `limit_bytes` in total. Lines are written whole
     (those longer than a chunk of 64 KiB are cut), with secrets in URLs masked. Ranks write to `write_end`; the executor
     calls `pump` when `read_end` is readable.
     """
@@ -110,7 +113,7 @@ class RunLog:
                 self._append(chunk)
 
     def write(self, text: str) -> None:
-        """Append our own `text`."""
+        """Append `text`, a message of our own, to the log."""
         self._append(text.encode())
 
     def _append(self, chunk: bytes) -> None:

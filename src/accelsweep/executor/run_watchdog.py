@@ -113,7 +113,7 @@ class Monitor:
         self._failures: dict[int, bool] = {}
 
     def wait(self, oom_kills_before: int, unrelated: frozenset[int]) -> Ending:
-        """Wait for all ranks, ending them if a rule requires it, and kill the processes that they leave behind.
+        """Wait for all ranks, ending them early if necessary, and kill any processes that they leave behind.
 
         `unrelated` are children of this process that do not belong to the run.
         """

@@ -64,9 +64,9 @@ class Srun(Protocol):
 
 
 class SrunRequest(Frozen):
-    """A request to start Python with `arguments` once per node, with `cpus` CPU cores and the job's own variables.
+    """A request to start Python with `arguments` once per node, with `cpus` CPU cores and the job's environment.
 
-    `environment` is added to those variables.
+    The variables in `environment` are added to the job's environment.
     """
 
     nodes: int
@@ -126,7 +126,7 @@ class ProxiedSrun:
             send(self._connection, request.model_dump())
 
     def poll(self) -> int | None:
-        """Return srun's exit code; None while srun is running. If the proxy is gone, srun was killed.
+        """Return srun's exit code; None while srun is running. If the proxy is gone, srun was killed with it.
 
         If the proxy was told to stop, the signal is also raised in this process before the ranks' exit is examined.
         Slurm signals the ranks before a container passes the signal on, so the run would otherwise appear to have

@@ -1,7 +1,7 @@
 """Stack traces of hung ranks: dumps them to the run's log, and derives from them what each rank was doing.
 
 Ranks and their loader workers print their own Python stacks on a signal (`faulthandler`). `py-spy`, if installed, adds
-native frames and processes that cannot handle a signal.
+native frames and covers processes that cannot handle a signal.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def describe_hang(log: Path, steps: int) -> str:
 def _main_thread(lines: Sequence[str]) -> list[Frame]:
     """Return the main thread's calls, outermost first, starting at `run_rank` or a worker's loop.
 
-    If no thread contains either, return the calls of the last thread that has any.
+    If no thread contains either, return the calls of the last thread with a non-empty stack.
     """
     threads: list[list[str]] = [[]]
     for line in lines:
