@@ -1,1 +1,1 @@
-"""A sweep's statistics: rates with intervals, comparisons with the baseline, costs, scaling, and the recommendation."""
+"""Analyses a sweep: rates with intervals, comparisons with the baseline, costs, scaling, and the recommendation."""

@@ -1,4 +1,4 @@
-"""Parts of the recommendation: alternatives, quality losses, multiple kinds of hardware, and missing comparisons."""
+"""Builds parts of the recommendation: alternatives, quality losses, several kinds of hardware, missing comparisons."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ class _Offer(NamedTuple):
 def recommend_across_hardware(each: Mapping[str, HardwareAdvice]) -> Recommendation:
     """Combine the advice for several kinds of hardware into one recommendation: the cheapest per result.
 
-    Each kind is represented by the setting that its advice chose, or else by its baseline. The kinds are compared on
-    `usd_per_result`, and none is preferred unless this cost is known for all of them. The choice is certain only if its
-    entire interval is below those of all other kinds.
+    Each kind is represented by the setting that its advice chose, or by its baseline if the advice chose none. The
+    kinds are compared on `usd_per_result`, and none is preferred unless this cost is known for all of them. The choice
+    is certain only if the entire interval for its cost is below the intervals of all other kinds.
     """
     alternatives = tuple(
         Choice(
@@ -143,7 +143,10 @@ def recommend_across_hardware(each: Mapping[str, HardwareAdvice]) -> Recommendat
 
 
 def _offers(each: Mapping[str, HardwareAdvice]) -> list[_Offer] | None:
-    """Return the setting that represents each kind of hardware; None unless all have an undisturbed cost per result."""
+    """Return the setting that represents each kind of hardware.
+
+    None if the cost per result of any kind is missing or comes from disturbed runs.
+    """
     offers = []
     for hardware, own in each.items():
         choice, situation = own.given.choice, own.situation
@@ -200,7 +203,7 @@ def no_sound_setting(situation: Situation, faster: Sequence[SettingFinding]) -> 
 
     `faster` contains at least one setting and is sorted fastest first.
     """
-    # the fastest setting, or one that may be equally fast without a demonstrated loss
+    # prefer a setting without a demonstrated loss that may be as fast as the fastest one
     level = {setting.setting for setting in situation.rivals(faster[0])} | {faster[0].setting}
     named = next(
         (setting for setting in faster if setting.setting in level and not _is_worse(situation, setting)), faster[0]
@@ -258,7 +261,7 @@ def quality_sentence(situation: Situation, setting: SettingFinding) -> str:
 
 
 def _is_worse(situation: Situation, setting: SettingFinding) -> bool:
-    """Return whether the entire interval of the quality difference indicates a loss, however small."""
+    """Return whether the entire interval for the quality difference indicates a loss, however small."""
     difference = setting.quality_difference
     if difference is None or difference.low is None or difference.high is None:
         return False

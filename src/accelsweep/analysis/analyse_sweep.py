@@ -53,7 +53,7 @@ from accelsweep.signals import exit_code_of
 
 @dataclass(frozen=True)
 class Analysis:
-    """An analysed sweep: each setting compared with its baseline and priced, and all settings assessed together.
+    """The analysis of a sweep: the comparison and costs of each setting, and the joint assessment of all settings.
 
     The findings and the features' report sections are built from this object. `folder` is the sweep's folder, or None
     for runs in memory and for merged sweeps; `home` is the working directory that contains the sweep's folder or all
@@ -166,7 +166,7 @@ def analyse_folder(folder: SweepFolder) -> Findings:
 
 
 def observed_noise(runs: Iterable[RunRow], manifest: Manifest) -> float | None:
-    """Return the standard deviation of a single run's log rate observed so far, which is used to plan further blocks.
+    """Return the standard deviation of one run's log rate, estimated from the runs so far to plan further blocks.
 
     None unless at least one setting shares two or more blocks with its baseline.
     """

@@ -1,4 +1,7 @@
-"""Compares settings with their baseline or the best setting: ratio, interval and verdict, or why none is available."""
+"""Compares settings with their baseline or the best setting.
+
+Each comparison has a ratio, an interval and a verdict, or a reason why these are not available.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ MAX_DISTURBED_SHARE = 0.5
 """The largest share of disturbed runs at which a setting still receives a verdict."""
 
 MIN_BLOCKS_ACROSS_HARDWARE = 3
-"""The number of blocks per side required for a verdict across hardware; paired comparisons require the same number."""
+"""The number of blocks each side needs for a verdict across hardware; paired comparisons require the same number."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Rules:
-    """The inputs to verdicts: the family, the practical threshold, the swept axes, and the fields allowed to differ.
+    """The inputs to verdicts: the family, the practical threshold, the swept axes, and the fields that may differ.
 
-    `looks` lists the block counts of the interim analyses, whose verdicts determine whether to add blocks; it is
-    empty if the number of blocks is fixed.
+    `looks` lists the block counts after which interim analyses are made, whose verdicts determine whether to add
+    blocks; it is empty if the number of blocks is fixed.
     """
 
     family: Family
@@ -75,7 +78,8 @@ class Rules:
 def family_size(groups: Sequence[SettingRuns], manifest: Manifest) -> int:
     """Return the number of ratios that a sweep reports: one per supported non-baseline setting.
 
-    Unmeasured settings are counted as well, so that a failure or an early analysis does not narrow the other intervals.
+    Unmeasured settings are counted as well, so that the other intervals do not become narrower if a setting fails or
+    the sweep is analysed before it has finished.
     """
     baselines = manifest.baselines
     return max(1, sum(group.setting not in baselines and group.planned.unsupported is None for group in groups))
@@ -97,7 +101,7 @@ def compare_with_baseline(groups: Sequence[SettingRuns], manifest: Manifest, rul
 
 
 def _partner_or_reason(group: SettingRuns, baselines: Sequence[SettingRuns], rules: Rules) -> Comparison | SettingRuns:
-    """Return the comparable baseline that shares the most blocks, or a comparison stating why there is none."""
+    """Return the comparable baseline with the most blocks in common, or a comparison stating why there is none."""
     if not group.rated:
         return Comparison(None, Verdict.not_measured, outcome_summary(group))
     if any(group.setting == base.setting for base in baselines):
@@ -182,7 +186,7 @@ def tied_with(best: SettingRuns, others: Sequence[SettingRuns], rules: Rules) ->
     """Return the settings in `others` that are comparable with `best` and may be equally fast.
 
     After J. C. Hsu, "Simultaneous confidence intervals for all distances from the 'best'", Annals of Statistics 1981: a
-    setting is worse only if the interval of its ratio to the best is entirely below 1.
+    setting is worse only if the interval for its ratio to the best is entirely below 1.
     """
     rivals = [
         other
@@ -194,9 +198,9 @@ def tied_with(best: SettingRuns, others: Sequence[SettingRuns], rules: Rules) ->
 
 
 def rate_estimate(group: SettingRuns, confidence: float) -> Estimate | None:
-    """Return the geometric mean of a setting's rates, or None if it has no rates.
+    """Return the geometric mean of a setting's rates with its interval, or None if it has no rates.
 
-    The interval is not adjusted for any family.
+    The interval is not adjusted for multiple comparisons.
     """
     if not group.rated:
         return None
@@ -206,7 +210,10 @@ def rate_estimate(group: SettingRuns, confidence: float) -> Estimate | None:
 
 
 def ratio_in_block(partner: SettingRuns, rate: float, block: str | None) -> float | None:
-    """Divide a rate by the partner's rate in that block, or else by its mean rate; None if the partner has no rates."""
+    """Return the ratio of a rate to the partner's rate in the same block.
+
+    If the partner has no rate in that block, its mean rate is used. None if the partner has no rates.
+    """
     logs = partner.log_rates
     if not logs:
         return None

@@ -120,7 +120,7 @@ class _Interned:
 
 
 def collect(folder: SweepFolder) -> list[RunRow]:
-    """Set damaged records aside, write `records.parquet` if it changed, and return the rows of `read_runs`."""
+    """Set damaged records aside, write `records.parquet` if it changed, and return the rows from `read_runs`."""
     manifest = Manifest.read(folder.manifest)
     rows = read_runs(folder, manifest, on_damage=lambda error: set_aside(error.path))
     buffer, path = io.BytesIO(), folder.records
@@ -185,7 +185,7 @@ def read_runs(
 
 
 def _configs(folder: SweepFolder, block: str) -> dict[str, SettingConfig]:
-    """Return a block's configs by setting, in the form used by records; {} if its file is missing or damaged."""
+    """Return a block's configs keyed by setting, in the form used by records; {} if its file is missing or damaged."""
     document = block_or_none(folder, block)
     configs = {} if document is None else document.configs
     return {setting: checked_config(without_secrets(config.raw)) for setting, config in configs.items()}

@@ -1,4 +1,4 @@
-"""Checks whether two settings may be compared, and handles ratios of sizes known only to within a search's bracket.
+"""Checks whether two settings may be compared, and widens intervals for sizes that a search has only bracketed.
 
 A ratio between runs that differ in anything besides the swept axes is meaningless, so it is rejected.
 """
@@ -26,10 +26,13 @@ ACCELERATOR_FIELDS = frozenset({"device", "driver"})
 """Hardware fields that necessarily differ between accelerators: a CPU run has no GPU in its fingerprint."""
 
 MODEL_FIELDS = ACCELERATOR_FIELDS | {"host"}
-"""Hardware fields that differ between settings on different device models, which are in different nodes."""
+"""Hardware fields that may differ between settings on different device models, because these are in different nodes."""
 
 VERSION_KEYS = frozenset({"model", "data", "optimizer", "trainer", "loop", "precision", "batch_size", "seed"})
-"""Keys that two versions may set differently, because their `conf/` is part of the comparison; excludes timing keys."""
+"""Config keys that two compared versions may set differently, because `conf/` is part of each version.
+
+Keys that control the timed window are excluded.
+"""
 
 _ROUNDING = 1e-24
 """A variance of logarithms below this is treated as rounding error."""
@@ -40,8 +43,8 @@ def incompatibility(a: SettingRuns, b: SettingRuns, axes: Collection[str], acros
 
     The sentence includes both values. Config fields may differ if they were swept or are nested under a swept key
     (`model.width` under `model`). If an overlay that may set any field (`experiment`) was swept, all of them may
-    differ. Hardware, public software versions and the user's own sources must be identical. `across` lists fields that
-    may differ regardless.
+    differ. Hardware, public software versions and the user's own sources must be identical. `across` lists further
+    fields that may differ.
     """
     for field, ours, theirs in _differences(a, b, axes):
         if not any(field == name or field.startswith(f"{name}.") for name in across):
@@ -91,12 +94,12 @@ def _differences(a: SettingRuns, b: SettingRuns, axes: Collection[str]) -> Itera
         yield from _varying(lambda run: run.software, a.measured, b.measured)
     if not compared:  # compared versions are expected to differ in their sources
         for field, own, other in _varying(lambda run: run.sources, a.measured, b.measured):
-            if _ABSENT not in (own, other):  # if one run lacks the package, a swept part of the config differs
+            if _ABSENT not in (own, other):  # a package is only absent because of a swept config key
                 yield field, own, other
 
 
 def _compared_kinds(a: SettingRuns, b: SettingRuns) -> Collection[str]:
-    """Return the version kinds of two settings if their versions differ, otherwise an empty collection."""
+    """Return the kinds of the two settings' versions if the versions differ, otherwise an empty collection."""
     ours, theirs = (group.config.version if group.config is not None else None for group in (a, b))
     return () if ours is None or theirs is None or ours.id == theirs.id else {ours.kind, theirs.kind}
 
@@ -131,7 +134,7 @@ def _varying(facts: _Facts, ours: Iterable[RunRow], theirs: Iterable[RunRow]) ->
 
 
 def with_search_brackets(group: SettingRuns, partner: SettingRuns, interval: Interval) -> Interval:
-    """Widen the interval of a log ratio by the larger of the two searches' brackets if the metric is a size."""
+    """Widen the interval for a log ratio by the larger of the two searches' brackets if the metric is a size."""
     if group.rate_metric not in SIZE_METRICS:
         return interval
     open_sides = [side.label for side in (group, partner) if _bracket(side) is None]
@@ -150,7 +153,7 @@ def with_search_brackets(group: SettingRuns, partner: SettingRuns, interval: Int
 
 
 def with_constant_size(group: SettingRuns, interval: Interval) -> Interval:
-    """Return the interval of a setting's own log size, with zero width if all of its runs agree."""
+    """Return the interval for the logarithm of a setting's own size, with zero width if all of its runs agree."""
     if group.rate_metric not in SIZE_METRICS or interval.half_width is not None:
         return interval
     constant = len(group.log_rates) > 1 and variance(list(group.log_rates.values())) < _ROUNDING

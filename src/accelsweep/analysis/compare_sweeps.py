@@ -1,8 +1,8 @@
 """Compares two sweeps setting by setting, and implements gates that fail on a regression.
 
-Runs of different sweeps share no blocks, so they cannot be paired: the intervals are Welch's, with blocks as units, and
-form one family across all common settings. The doubts about both sweeps' runs are reported with the ratio. The
-exception is `unpaired`, which would apply to every setting and could not be resolved by further repeats.
+Runs of different sweeps share no blocks and thus cannot be paired, so Welch's intervals are used, with the block as the
+statistical unit. The intervals for all common settings form one family. The doubts about both sweeps' runs are reported
+with the ratio, except for `unpaired`, which would apply to every setting and could not be resolved by further repeats.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def parse_gate(text: str) -> Gate:
 def compare_sweeps(
     before: tuple[Iterable[RunRow], Manifest], after: tuple[Iterable[RunRow], Manifest], across: Collection[str] = ()
 ) -> SweepComparison:
-    """Compare the common settings of two sweeps, each passed as the runs returned by `collect` and the plan.
+    """Compare the common settings of two sweeps. Each sweep is passed as the runs that `collect` returned and its plan.
 
     Settings are matched by name, so their configs are identical. Differences in hardware or public versions are
-    rejected unless listed in `across`. Differences in the sources of the user's packages only raise a doubt, because
-    they are expected between two commits. The rate metric, threshold and confidence are taken from the sweep `after`.
+    rejected unless listed in `across`. Differences in the sources of the user's packages only add a doubt, because they
+    are expected between two commits. The rate metric, threshold and confidence are taken from the sweep `after`.
     """
     runs, manifest = sorted_runs(after[0]), after[1]
     metric = rate_metric_of(manifest, runs)
@@ -217,7 +217,10 @@ def worst(settings: Collection[GateResult]) -> GateState:
 
 
 def _state(setting: SettingFinding | ComparedSetting, gate: Gate) -> GateState:
-    """Return the state that the entire interval supports, if the verdict permits a judgement."""
+    """Return the state that the entire interval supports.
+
+    `not_measured` if there is no interval or the verdict rules out a judgement.
+    """
     ratio = setting.ratio
     unfit = setting.verdict in (Verdict.disturbed, Verdict.not_yet, Verdict.refused)
     if ratio is None or ratio.low is None or ratio.high is None or unfit:

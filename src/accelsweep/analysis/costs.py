@@ -30,10 +30,10 @@ RESULTS, TIME = "results_per_hour", "time_to_target_seconds"
 
 
 def costs(group: SettingRuns, prices: Prices, family: Family) -> dict[str, Estimate]:
-    """Return a measured setting's costs, as far as prices and readings allow; `family` sets the confidence.
+    """Return those costs of a measured setting for which prices and readings exist; `family` sets the confidence.
 
     Possible keys: `usd_per_hour`, `usd_per_million_samples`, `usd_per_epoch` and `usd_per_result` (rent only),
-    `joules_per_sample` (for the scope that was read), `energy_usd_per_million_samples`,
+    `joules_per_sample` (only for the devices whose counters were read), `energy_usd_per_million_samples`,
     `co2_grams_per_million_samples`.
     """
     if not group.measured:
@@ -140,7 +140,7 @@ def _device_names(group: SettingRuns) -> tuple[str, ...]:
 
 
 def same_energy_scope(settings: Sequence[SettingFinding]) -> bool:
-    """Return whether these settings' joules may be compared. CPU packages cannot be compared with GPU boards."""
+    """Return whether these settings' energies may be compared. CPU packages cannot be compared with GPU boards."""
     return (
         len({setting.metrics["energy_joules"].scope for setting in settings if "joules_per_sample" in setting.costs})
         < 2
@@ -176,7 +176,10 @@ def cost_of(setting: SettingFinding, name: str) -> float | None:
 def cost_ratio(
     setting: SettingFinding, baseline: SettingFinding | None, settings: Sequence[SettingFinding]
 ) -> float | None:
-    """Return the cost of the same work relative to the baseline, in the `cost_metric` of `settings`, if known."""
+    """Return the setting's cost relative to the baseline's for the same amount of work; None if unknown.
+
+    Costs are compared by the `cost_metric` of `settings`.
+    """
     metric = cost_metric(settings)
     own, other = cost_of(setting, metric), baseline and cost_of(baseline, metric)
     return own / other if own is not None and other else None

@@ -198,7 +198,7 @@ def setting_text(setting: SettingFinding) -> str:
 
 
 def short_name(setting: SettingFinding, other: SettingFinding | None, most: int) -> str:
-    """Fit a setting's name into `most` words: the full name, its differences from `other`, or its first parts."""
+    """Return a setting's name in at most `most` words: in full, its differences from `other`, or its first parts."""
 
     def count(parts: Iterable[str]) -> int:
         return sum(len(part.split()) for part in parts)
@@ -216,7 +216,8 @@ def short_name(setting: SettingFinding, other: SettingFinding | None, most: int)
 def add_blocks_command(manifest: Manifest, added: int) -> str | None:
     """Return the command line that adds the given number of blocks to this sweep; None if the number is 0.
 
-    Sweeps with a pilot and sweeps that run until decided determine this number themselves.
+    The number is omitted for sweeps that are still in their pilot (`repeats: auto`) and sweeps run with
+    `--until-decided`, because they determine it themselves.
     """
     if not added:
         return None

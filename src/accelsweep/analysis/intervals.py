@@ -18,7 +18,7 @@ from accelsweep.tasks import SIZE_METRICS
 Key = TypeVar("Key")
 
 MIN_PAIRS = 3
-"""Blocks that two settings must share for a paired interval; with fewer, Welch's interval is used."""
+"""The number of blocks that two settings must share for a paired interval; with fewer, Welch's interval is used."""
 
 _NO_SPREAD = 1e-12
 """A relative spread below this is treated as rounding error, not noise."""
@@ -137,7 +137,7 @@ def is_paired(a: Mapping[Key, float], b: Mapping[Key, float]) -> bool:
 
 
 def log_ratio(a: Mapping[str, float], b: Mapping[str, float], family: Family) -> Interval:
-    """Return the interval of log(rate a / rate b) from per-block log rates: paired if possible, otherwise Welch's."""
+    """Return the interval for log(rate a / rate b) from per-block log rates: paired if possible, otherwise Welch's."""
     if is_paired(a, b):
         return paired_interval(a, b, family)
     return welch_interval(list(a.values()), list(b.values()), family)
@@ -149,12 +149,12 @@ def round_significant(value: float, digits: int = 6) -> float:
 
 
 def linear_estimate(interval: Interval, unit: str, family: Family) -> Estimate:
-    """Convert an interval of plain values to an estimate for the findings."""
+    """Convert an interval on a linear scale to an estimate for the findings."""
     return _estimate(interval.center, interval.low, interval.high, interval, unit, family)
 
 
 def exponential_estimate(interval: Interval, unit: str, family: Family, scale: float = 1.0) -> Estimate:
-    """Convert an interval of logarithms (mean or ratio) to an estimate on the original scale, multiplied by `scale`."""
+    """Convert an interval on the log scale (mean or ratio) to an estimate on a linear scale, multiplied by `scale`."""
     low, high = (
         None if end is None else scale * math.exp(min(end, _MAX_EXPONENT)) for end in (interval.low, interval.high)
     )
@@ -176,7 +176,7 @@ def _estimate(
 
 
 def verdict(ratio: Estimate, threshold: float, metric: str = "samples_per_second") -> tuple[Verdict, str]:
-    """Return the verdict that the interval of a ratio of `metric` supports, and the reason as a sentence.
+    """Return the verdict that the interval for a ratio of `metric` supports, and the reason as a sentence.
 
     `threshold` is the smallest difference that matters in practice. The rule applies the two one-sided tests of
     equivalence testing (Schuirmann 1987) to a single interval: beyond the threshold, within it, or undecided.

@@ -39,7 +39,7 @@ class Part:
 
 
 def analyse_together(name: str, parts: Sequence[Part], home: Path | None = None) -> Findings:
-    """Analyse several sweeps together, using the first sweep's baseline and options; `name` names the result.
+    """Analyse several sweeps together as a sweep called `name`, using the first sweep's baseline and options.
 
     `home` is the working directory that contains all the sweeps, if there is one.
     """
@@ -93,7 +93,7 @@ def _renamed(sweep: str, row: RunRow) -> RunRow:
 
 
 def _mark_hardware(runs: Sequence[RunRow]) -> list[RunRow]:
-    """Label identical hardware with the commit, or else the sweep, if its runs differ in commit or software."""
+    """Label identical hardware with the commit, or else with the sweep, if its runs differ in commit or software."""
     kinds: dict[HardwareKind, dict[str, RunRow]] = {}
     for run in runs:
         if run.recorded:

@@ -1,4 +1,4 @@
-"""Recommends a setting or explains why it is too early to choose, with the command that settles open questions."""
+"""Recommends a setting or explains why it is too early to choose, with the command that would settle the matter."""
 
 from __future__ import annotations
 

@@ -189,7 +189,11 @@ class SettingRuns:
 
 
 def rate_metric_of(manifest: Manifest, runs: Sequence[RunRow]) -> str:
-    """Return the metric that the sweep compares: `analysis.rate`, else that of the baseline's or first run's task."""
+    """Return the metric that the sweep compares.
+
+    If `analysis.rate` is not set, this is the rate metric of the task of the baseline or, failing that, of the first
+    run.
+    """
     first = sorted(runs, key=lambda run: run.setting != manifest.baseline)
     return compared_rate(
         manifest.options.analysis.rate, (run.config.task_name for run in first if run.config is not None)
@@ -264,7 +268,7 @@ def setting_series(
 ) -> list[list[SettingRuns]]:
     """Return series of two or more settings on the same kind of hardware that differ only in the `free` config keys.
 
-    Within a series, `same` also returns the same value for every setting. Settings that have not run are left out.
+    The settings in a series must also have the same value of `same`. Settings that have not run are left out.
     """
     found: dict[tuple[HardwareKind, str], list[SettingRuns]] = {}
     for group in groups:

@@ -2,7 +2,7 @@
 
 Scaling across devices is strong (constant global batch size) or weak (constant batch size per device). Each point on a
 scaling curve is compared with the point with the fewest devices. Gunther's universal scalability law is fitted to
-curves with at least four device counts, with intervals over blocks.
+curves with at least four device counts; the intervals for its parameters use the block as the statistical unit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MIN_MARGINAL_GAIN = 0.5
 """An additional device is worthwhile if it adds at least this share of a single device's rate."""
 
 _ZERO = 1e-9
-"""A fitted parameter below this counts as being at its bound."""
+"""A fitted parameter below this is treated as zero, its lower bound."""
 
 _MAX_DEVICES = 1e6
 """Device counts above this are reported as unlimited."""
@@ -152,7 +152,7 @@ def scaling(curves: Sequence[ScalingCurve], rules: Rules) -> tuple[ScalingPoint,
 
 
 def batch_curves(groups: Sequence[SettingRuns], hardware: Mapping[HardwareKind, str]) -> tuple[BatchCurve, ...]:
-    """Return the curves of settings that differ only in `batch_size`; `hardware` names the kinds of hardware."""
+    """Return the curves of settings that differ only in `batch_size`; `hardware` maps each kind to its name."""
     return tuple(_batch_curve(members, hardware) for members in setting_series(groups, ("batch_size",)))
 
 
@@ -236,12 +236,12 @@ def _jacobian(counts: Array, at: Array) -> Array:
 
 
 def _paired_interval(rest: Sequence[Sequence[float]], weight: Array, at: float, family: Family) -> Interval:
-    """Return a parameter's interval, based on the residuals of each block."""
+    """Return the interval for a parameter, based on the residuals of each block."""
     return t_interval([at + math.fsum(weight * block) for block in zip(*rest, strict=True)], family)
 
 
 def _unpaired_interval(rest: Sequence[Sequence[float]], weight: Array, at: float, family: Family) -> Interval:
-    """Return a parameter's interval if there are no common blocks, using Welch-Satterthwaite degrees of freedom."""
+    """Return the interval for a parameter without common blocks, using Welch-Satterthwaite degrees of freedom."""
     center = at + math.fsum(w * mean(row) for w, row in zip(weight, rest, strict=True))
     count = min(map(len, rest))
     if count < 2:
@@ -275,7 +275,7 @@ def most_devices(contention: float, coherency: float, worth: float) -> int | Non
 
 
 def scaling_laws(curves: Sequence[ScalingCurve], rules: Rules) -> tuple[ScalingLaw, ...]:
-    """Return the law for each curve that has enough device counts and on which each rank adds cores.
+    """Fit the law to each curve that has enough device counts, except where the ranks share the cores of one CPU.
 
     The intervals of both parameters of all laws hold simultaneously. A setting that may not be compared with the
     setting on the fewest devices is left out. If several settings have the same device count, the first is used.

@@ -54,7 +54,7 @@ def build_finding(
     levels: Doubt | None,
     context: Context,
 ) -> SettingFinding:
-    """Return a setting's finding; `levels` is the `two_levels` doubt, if it was raised."""
+    """Return a setting's finding; `levels` is the doubt from `two_levels`, if there is one."""
     doubts = [*comparison.doubts, *setting_doubts(group, context.outlying, context.overlapping), levels]
     metrics = summaries(group)
     return SettingFinding(
@@ -152,9 +152,9 @@ def memory_share(metrics: Mapping[str, Summary], effective: Effective | None, si
 
 
 def bottleneck_of(group: SettingRuns) -> StepBottleneck | None:
-    """Determine the bottleneck as for a single run, but from mean shares; None if no run has a breakdown.
+    """Determine the bottleneck as for a single run, but from the shares averaged over all runs.
 
-    Parts that were not measured in every run are left out.
+    None if no run has a breakdown. Parts that were not measured in every run are left out.
     """
     runs = []
     for run in group.measured:

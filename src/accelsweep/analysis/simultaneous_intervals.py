@@ -79,11 +79,11 @@ def moderate(variances: Array, degrees: Array, settings: int) -> Moderated:
 
 
 def half_widths(variances: Array, counts: Array, settings: int, each: float, plain: float) -> Array:
-    """Return the half-widths of the mean differences in one pool, of shape (..., pairs), in units of the differences.
+    """Return the half-widths of the intervals for the mean differences in one pool.
 
-    `variances` and `settings` are as in `moderate`; `counts` contains the number of differences (3 or more) behind each
-    variance. `each` is the confidence of an interval in its family, and `plain` is the confidence of the setting's own
-    interval, which serves as the floor.
+    They have shape (..., pairs) and the unit of the differences. `variances` and `settings` are as in `moderate`;
+    `counts` contains the number of differences (3 or more) behind each variance. `each` is the confidence of an
+    interval in its family, and `plain` is the confidence of the setting's own interval, which serves as the floor.
     """
     counts = np.broadcast_to(np.asarray(counts, dtype=np.float64), variances.shape)
     moderated = moderate(variances, counts - 1.0, settings)
@@ -171,7 +171,7 @@ def pools(pairs: Sequence[Pair]) -> list[Pool]:
 def simultaneous_intervals(
     pairs: Sequence[Pair], family: Family, unpooled: Callable[[BlockValues, BlockValues, Family], Interval]
 ) -> list[Interval]:
-    """Return the interval of each pair's mean difference; `unpooled` computes it for pairs outside any pool."""
+    """Return the interval for each pair's mean difference; `unpooled` computes it for pairs outside any pool."""
     result = [unpooled(pair.a, pair.b, family) for pair in pairs]
     for pool in pools(pairs):
         widths = half_widths(
@@ -234,7 +234,7 @@ def level_after(blocks: int, alpha: float, looks: Sequence[int] = LOOKS) -> floa
 def repeated_interval(
     a: Mapping[Key, float], b: Mapping[Key, float], family: Family, looks: Sequence[int] = LOOKS
 ) -> Interval:
-    """Return the repeated confidence interval of the mean of a - b over the common keys.
+    """Return the repeated confidence interval for the mean of a - b over the common keys.
 
     If the sides are unpaired, this is Welch's interval, which is not used for verdicts.
     """

@@ -30,12 +30,12 @@ MIN_BLOCKS = 5
 def detection_power(
     ratio: float, repeats: int, noise: float, *, family: int = 1, confidence: float = CONFIDENCE, threshold: float = 0.0
 ) -> float:
-    """Return the probability that the interval of a true rate `ratio` is entirely beyond 1 + threshold or its inverse.
+    """Return the probability that the interval for a true rate `ratio` is entirely beyond 1 + threshold or its inverse.
 
     A t-statistic with a shifted mean follows the noncentral t distribution (Johnson, Kotz and Balakrishnan, "Continuous
     Univariate Distributions", vol. 2, ch. 31). Returns 0 for fewer than 2 repeats, and 1 or 0 if the noise is 0.
     """
-    from scipy import special  # imported late, as in `critical_t`
+    from scipy import special  # imported lazily, as in `critical_t`
 
     distance = abs(math.log(ratio)) - math.log1p(threshold)
     if repeats < 2:
@@ -61,7 +61,7 @@ def smallest_visible_effect(
     This is the closed-form inverse of `detection_power`, via the noncentrality of the t distribution. None for fewer
     than 2 repeats, which yield no interval.
     """
-    from scipy import special  # imported late, as in `critical_t`
+    from scipy import special  # imported lazily, as in `critical_t`
 
     if repeats < 2:
         return None
@@ -79,7 +79,7 @@ def repeats_needed(
     threshold: float = THRESHOLD,
     power: float = 0.8,
 ) -> int | None:
-    """Return the fewest repeats with which a true rate `ratio` is found faster, slower or the same with this `power`.
+    """Return the fewest repeats needed to find a true rate `ratio` faster, slower or the same with this `power`.
 
     The interval must exclude the nearer bound of the threshold. None if more than `MAX_REPEATS` are needed, as is the
     case for a ratio close to a bound.
@@ -155,7 +155,7 @@ def repeats_for_resolution(
     most: int = REPEATS_MOST,
     confidence: float = CONFIDENCE,
 ) -> RepeatsNeeded | None:
-    """Return the fewest blocks, from 5 to `most`, whose intervals have a mean half-width of at most `resolution`.
+    """Return the fewest blocks, from 5 to `most`, that reduce the mean half-width of the intervals to `resolution`.
 
     `family` is the number of intervals that hold simultaneously, including those without a variance. None if there is
     no variance: nothing was measured often enough, or nothing varied, so there is no reason to continue. Raises

@@ -1,4 +1,4 @@
-"""Raises doubts about a setting or a sweep that become apparent only when many runs are considered together.
+"""Detects doubts about a setting or a sweep that become apparent only when many runs are considered together.
 
 Each doubt states its evidence and a remedy. A test that always fires is useless, so the false-alarm rate of each test
 in this module is simulated in tests/analysis.
@@ -41,7 +41,10 @@ OUTER_FENCE = 3.0
 
 
 def setting_doubts(group: SettingRuns, outlying: Collection[str], overlapping: Collection[str]) -> list[Doubt]:
-    """Return the doubts about one setting: about individual runs, merged by code, then about all runs together."""
+    """Return the doubts about one setting.
+
+    Doubts about individual runs, merged by code, precede those about all runs together.
+    """
     found = []
     run_doubts = sorted((doubt for run in group.measured for doubt in run.doubts), key=lambda doubt: doubt.code)
     measured, rated = len(group.measured), len(group.rated)
@@ -81,7 +84,10 @@ def setting_doubts(group: SettingRuns, outlying: Collection[str], overlapping: C
 def sweep_doubts(
     groups: Sequence[SettingRuns], baseline: str | None, repeats: int, *, compares_nodes: bool = False
 ) -> list[Doubt]:
-    """Return the doubts about the whole sweep. If `compares_nodes` is set, using several machines raises no doubt."""
+    """Return the doubts about the whole sweep.
+
+    The use of several machines is not flagged if `compares_nodes` is set, because the sweep then compares them.
+    """
     found = []
     if repeats < REPEATS_FOR_PUBLISHING and any(group.measured for group in groups):
         enough = f"{count_of(repeats, 'repeat')} per setting {'is' if repeats == 1 else 'are'} enough for a first look"
@@ -170,7 +176,7 @@ def overlapping_runs(runs: Iterable[RunRow]) -> frozenset[str]:
 
 
 def uneven_noise(pairs: Sequence[Pair], family: int) -> list[Doubt | None]:
-    """Return, for each pair, a doubt if its differences are much noisier than is typical of its pool.
+    """Return one entry per pair: a doubt if its differences are much noisier than is typical of its pool, else None.
 
     This is Fisher's F-test of the ratio of the pair's variance to the pool's prior variance, at `NOISE_TEST_LEVEL`
     divided among `family` pairs.
@@ -236,8 +242,8 @@ def _squares(values: Sequence[float]) -> float:
 def _complete_tables(base: SettingRuns, others: Sequence[SettingRuns]) -> Iterator[list[Mapping[str, float]]]:
     """Yield complete, disjoint tables of log rates by setting and block, with the baseline first.
 
-    If the settings are divided into chunks, one per block, each chunk forms its own table. Settings that
-    lack a block are left out.
+    If the settings are divided into chunks, one per block, each chunk forms its own table. Settings that are missing
+    from a block are left out.
     """
     sharing: dict[frozenset[str], list[SettingRuns]] = {}
     for group in others:
@@ -250,7 +256,7 @@ def _complete_tables(base: SettingRuns, others: Sequence[SettingRuns]) -> Iterat
 
 
 def two_levels(groups: Sequence[SettingRuns]) -> list[Doubt | None]:
-    """Return, for each setting, a doubt if its rates form two widely separated levels.
+    """Return one entry per setting: a doubt if its rates form two widely separated levels, else None.
 
     Each block's effect, which is the median over all settings in the block, is first removed from the rates.
     """

@@ -15,7 +15,7 @@ Path = tuple[Any, ...]
 
 
 def possible_sizes(batch: Any, lone: bool = False) -> dict[int, tuple[Path, ...]]:
-    """Return the possible numbers of samples in `batch`, each with the paths to the parts of that length.
+    """Return the possible numbers of samples in `batch`, each mapped to the paths of the parts that have this length.
 
     The length of a tensor (samples, ...) is the size of its first dimension; that of columns is their common length. A
     list of similar parts may also be a list of samples; if `lone` is set, so may a list with a single part. Returns an

@@ -25,7 +25,7 @@ from accelsweep.metrics import Metric
 from accelsweep.results import PARTS, Breakdown, bottleneck
 
 SETTLING_STEPS = 3
-"""The number of uncounted steps before each half, so that first calls and allocations are excluded."""
+"""The number of steps discarded before each half, so that first calls and allocations are excluded."""
 
 MIN_PROBED_STEPS = 3
 """The minimum number of steps, even if they take longer than `measure.min_seconds`."""
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PassHalf:
-    """Seconds per step by phase, and the share of steps after which the device still lagged behind the host.
+    """The seconds per step in each phase, and the share of steps after which the device still lagged behind the host.
 
     `stalls` and `total_seconds` are totals over all steps.
     """
@@ -175,13 +175,16 @@ class ProbePass:
 
 
 def probe_steps(requested: int, seconds: float, step_seconds: float, multiple_of: int) -> int:
-    """Return a pass's number of steps: at most `requested`, within `seconds`, rounded up to whole optimiser steps."""
+    """Return a pass's step count: at most `requested`, within `seconds`, rounded up to whole optimiser steps."""
     fitting = max(MIN_PROBED_STEPS, int(seconds / step_seconds))
     return -(-min(requested, fitting) // multiple_of) * multiple_of
 
 
 def seconds_by_part(halves: list[PassHalf]) -> dict[str, float]:
-    """Return one rank's seconds per step by part. The second half, if any, ran without gradient exchange."""
+    """Return the seconds per step that one rank spent on each part.
+
+    The second half, if any, ran without gradient exchange.
+    """
     seconds = dict(halves[0].seconds)
     if len(halves) == 2:
         for phase in ("forward", "backward"):
@@ -192,7 +195,7 @@ def seconds_by_part(halves: list[PassHalf]) -> dict[str, float]:
 
 
 def idle_reason(ranks: list[list[PassHalf]]) -> str | None:
-    """Return why a pass is withheld (a stall in which all processes were idle), or None if it is not."""
+    """Return why the result of a pass is withheld (a stall in which all processes were idle), or None if it is not."""
     for halves in zip(*ranks, strict=True):
         if all_idle([half.stalls for half in halves]):
             seconds = max(half.stalls.seconds for half in halves)

@@ -138,7 +138,7 @@ class EnergyMeter:
     """Measures the energy that this machine's devices use inside a `with` block; `result` is in joules."""
 
     def __init__(self, accelerator: str, boards: Sequence[str], clock: Clock = monotonic) -> None:
-        """`boards` lists device names in the driver's telemetry; it is empty for a CPU, whose packages are read."""
+        """`boards` lists device names in the driver's telemetry; it is empty on a CPU, where the packages are read."""
         self._accelerator, self._clock, self._began = accelerator, clock, 0.0
         self._boards = [GpuEnergy(board, accelerator) for board in boards]
         self._package = PackageEnergy()

@@ -1,10 +1,10 @@
-"""Counts a step's operations, measures the device's fastest matrix product, and relates the two (MFU).
+"""Counts a step's operations, measures the device's highest rate for matrix products, and relates the two (MFU).
 
 Operations are counted on the meta device, where nothing is computed. Operations for which torch defines a formula
 (matrix products, convolutions, attention) are counted, forward and backward; element-wise operations are not. A
 multiplication and an addition count as two operations. On the meta device, `nn.LSTM` and similar layers decompose into
 matrix products, while on a CPU such a layer would be a single operation without a formula. Attention counts as two
-products, and recomputation for activation checkpointing is excluded: these are the model's operations, not the
+matrix products, and recomputation for activation checkpointing is excluded: these are the model's operations, not the
 hardware's (A. Chowdhery et al., "PaLM", 2022, appendix B).
 """
 
@@ -90,7 +90,10 @@ class _OperationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _FlopsCounter(_OperationMode):
-    """Adds up the operations. In the backward pass, only recomputation, which is excluded, enables gradients."""
+    """Adds up the operations.
+
+    During the backward pass, operations with gradients enabled are recomputation and are not counted.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -116,7 +119,10 @@ def uncompiled() -> AbstractContextManager[Any]:
 MIN_SIZE, MAX_SIZE = 256, 8192
 
 TRIES = 4
-"""The number of products per size. The first one is cold, and any of them may be slowed down by other processes."""
+"""The number of matrix products timed per size.
+
+The first one includes start-up costs, and any of them may be slowed down by other processes.
+"""
 
 BUDGET_SECONDS = 0.25
 """No product starts after this time, and a size is skipped if its first product would end after it."""
@@ -354,7 +360,7 @@ def utilisation_metrics(
     format_name: str | None,
     what: str = "training step, recomputation excluded",
 ) -> dict[str, Metric]:
-    """Return model FLOPs, the measured ceiling, and MFU relative to the ceiling and to the vendor's datasheet.
+    """Return the model FLOPs, the measured ceiling, and the MFU relative to the ceiling and to the vendor's datasheet.
 
     If `flops_per_sample` or `ceiling` is unknown, pass the reason as text instead. `what` describes the work counted
     per sample.

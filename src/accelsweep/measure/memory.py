@@ -51,7 +51,7 @@ class ClosingMemory:
         self.reading: RankMemory | None = None
 
     def start(self) -> None:
-        """Read nothing when the window opens."""
+        """Do nothing when the window opens."""
 
     def stop(self) -> None:
         """Read the memory when the window closes."""
@@ -59,7 +59,7 @@ class ClosingMemory:
 
 
 def memory_metrics(ranks: list[RankMemory]) -> dict[str, Metric]:
-    """Return the numbers for the fullest device, and the sum of all ranks' host memory."""
+    """Return each device memory figure from the rank where it is highest, and the sum of all ranks' host memory."""
     scope = "one device, the fullest"
     return {
         "peak_memory_reserved_bytes": _fullest(ranks, "reserved", scope),
@@ -86,7 +86,7 @@ def _host(ranks: list[RankMemory]) -> Metric:
 
 
 def parameter_bytes(module: Any) -> int:
-    """Return the bytes that a torch module's parameters occupy on this rank between steps.
+    """Return the number of bytes that a torch module's parameters occupy on this rank between steps.
 
     For a sharded parameter only the local shard counts. Shared storage counts once.
     """
@@ -104,7 +104,10 @@ def shard_metric(ranks: list[int]) -> dict[str, Metric]:
 
 
 WINDOW_PARTS = 6
-"""The number of window parts between which memory is sampled. Windows with fewer optimiser steps are not checked."""
+"""The number of parts into which the window is divided; memory is sampled between them.
+
+Windows with fewer optimiser steps are not checked.
+"""
 
 MIN_RELATIVE_RATE = 0.5
 """To count as growing, memory must grow in each part at no less than this share of the average rate."""
@@ -159,7 +162,7 @@ class MemoryWatch:
             self._samples[name].append((step, read()))
 
     def growth(self) -> dict[str, tuple[int, int]]:
-        """Return the bytes and steps for each kind of memory that grew throughout the window."""
+        """Return the growth, in bytes, and the number of steps for each memory kind that grew throughout the window."""
         grown = {name: growth(samples) for name, samples in self._samples.items()}
         return {name: (more, self._samples[name][-1][0]) for name, more in grown.items() if more is not None}
 

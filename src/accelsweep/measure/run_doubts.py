@@ -1,6 +1,6 @@
-"""Doubts that a run raises about its own measurement, with their thresholds and remedies.
+"""Doubts that a run records about its own measurement, with their thresholds and remedies.
 
-The thresholds are set so that an idle, healthy machine raises no doubts: a doubt that is always raised is worthless.
+The thresholds are set so that no doubts arise on an idle, healthy machine: a doubt that always arises is worthless.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ MIN_LEVEL_BINS = 5
 """A level must last at least this many bins."""
 
 CRITICAL_T = 5.0
-"""Exceeded by chance in fewer than one in a thousand steady windows (simulated in the tests with 30 normal bins)."""
+"""The threshold for the t statistic of a level shift.
+
+In the tests' simulations with 30 normal bins, fewer than one in a thousand steady windows exceed it by chance.
+"""
 
 MIN_SHIFT = 0.05
-"""The smallest relative level shift that raises a doubt."""
+"""The smallest relative level shift that is flagged."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class LevelShift:
 
 
 def level_shift(step_seconds: Sequence[float]) -> LevelShift | None:
-    """Return the level shift in a window's step times; None if they are steady or there are fewer than two per bin.
+    """Return the level shift in a window's step times; None if they are steady or too few (fewer than two per bin).
 
     The bins' medians are split where the t statistic is largest, and that split is tested.
     """
@@ -68,12 +71,15 @@ def _t(levels: Sequence[float], split: int) -> float:
 
 
 SHORT = 0.8
-"""Windows are short below this share of the requested seconds; the warm-up yields only an estimate of step time."""
+"""A window is flagged as short below this share of the requested time.
+
+The share is below 1 because the warm-up yields only an estimate of the step time.
+"""
 
 SATURATED = 0.85
 
 FOREIGN = 0.05
-"""Shares of the available cores: foreign load above FOREIGN raises a doubt if the total load exceeds SATURATED.
+"""Shares of the available cores: foreign load above FOREIGN is flagged if the total load exceeds SATURATED.
 
 While some of these cores are idle, other processes take no CPU time from us, even under a quota.
 """
@@ -81,22 +87,31 @@ While some of these cores are idle, other processes take no CPU time from us, ev
 SWAPPED_BYTES = 16 * 2**20
 
 FAULTS_PER_SECOND = 10.0
-"""The limit for a rank's major page faults. On a hard disk, each causes a seek; this many take a tenth of the time."""
+"""The limit for a rank's major page faults per second.
+
+On a hard disk, each fault causes a seek, and this many seeks take up a tenth of the time.
+"""
 
 DRIFT_CELSIUS = 15
 
 HELD_BACK_SHARE = 0.01
-"""A device raises a doubt if heat or its power limit throttles it for a larger share of the window than this."""
+"""A device is flagged if heat or its power limit throttles it for at least this share of the window."""
 
 CLOCK_GAP_SECONDS = 1.0
-"""The shortest gap that raises a doubt. Clocks slewed to the correct time, at one part in ten thousand, drift less."""
+"""The shortest gap that is flagged.
+
+Clocks that are slewed to the correct time, by one part in ten thousand, drift by less than this.
+"""
 
 POWER_CAPS = ("SwPowerCap", "power cap")
-"""Throttle reasons for a device at its power limit, where many boards always run under load, at a steady rate."""
+"""Throttle reasons for a device at its power limit.
+
+Many boards always reach this limit under load and run at a steady rate.
+"""
 
 
 def short_window(seconds: float, min_seconds: float) -> Doubt | None:
-    """Doubt a window that is much shorter than `measure.min_seconds`."""
+    """Return a doubt if the window is much shorter than `measure.min_seconds`."""
     if seconds >= SHORT * min_seconds:
         return None
     return Doubt(
@@ -107,7 +122,7 @@ def short_window(seconds: float, min_seconds: float) -> Doubt | None:
 
 
 def unsteady(step_seconds: Sequence[float]) -> Doubt | None:
-    """Doubt a window with a level shift."""
+    """Return a doubt if the step times contain a level shift."""
     shift = level_shift(step_seconds)
     if shift is None:
         return None
@@ -122,9 +137,9 @@ def unsteady(step_seconds: Sequence[float]) -> Doubt | None:
 
 
 def stalled(ranks: Sequence[RankStalls], total_seconds: float, without: str, what: str) -> Doubt | None:
-    """Doubt `what`, which lasted `total_seconds`, because of stalls; `without` describes the result without them.
+    """Return a doubt if `what`, which lasted `total_seconds`, contains stalls.
 
-    If all processes were idle, the cause is outside the run.
+    `without` describes the result without them. If all processes were idle, the cause is outside the run.
     """
     seconds, count = max(rank.seconds for rank in ranks), max(rank.count for rank in ranks)
     if not count:
@@ -152,7 +167,7 @@ def stalled(ranks: Sequence[RankStalls], total_seconds: float, without: str, wha
 
 
 def clock_gap(seconds: float, what: str = "the window") -> Doubt | None:
-    """Doubt `what` if its duration omits `seconds` that passed on the wall clock."""
+    """Return a doubt if the measured duration of `what` is `seconds` shorter than the elapsed wall-clock time."""
     if seconds < CLOCK_GAP_SECONDS:
         return None
     return Doubt(
@@ -166,7 +181,7 @@ def clock_gap(seconds: float, what: str = "the window") -> Doubt | None:
 
 
 def busy_cpu(foreign_cores: float | None, our_cores: float) -> Doubt | None:
-    """Doubt a window in which other processes may have taken CPU time from ours."""
+    """Return a doubt if other processes may have taken CPU time from ours during the window."""
     cores = len(allowed_cores())
     if foreign_cores is None or foreign_cores < FOREIGN * cores or foreign_cores + our_cores < SATURATED * cores:
         return None
@@ -178,7 +193,7 @@ def busy_cpu(foreign_cores: float | None, our_cores: float) -> Doubt | None:
 
 
 def swapping(swapped_bytes: float) -> Doubt | None:
-    """Doubt a window in which the machine swapped."""
+    """Return a doubt if the machine swapped during the window."""
     if swapped_bytes < SWAPPED_BYTES:
         return None
     return Doubt(
@@ -189,7 +204,7 @@ def swapping(swapped_bytes: float) -> Doubt | None:
 
 
 def page_faults(faults: float, seconds: float) -> Doubt | None:
-    """Doubt a window of `seconds` in which a rank had many major page `faults`."""
+    """Return a doubt if a rank had many major page `faults` during a window of `seconds`."""
     if seconds <= 0 or faults / seconds < FAULTS_PER_SECOND:
         return None
     return Doubt(
@@ -200,7 +215,10 @@ def page_faults(faults: float, seconds: float) -> Doubt | None:
 
 
 def memory_grows(growth: tuple[str, int, int] | None) -> Doubt | None:
-    """Doubt a window in which a rank's memory grew throughout, given the memory's name, bytes and steps."""
+    """Return a doubt if a rank's memory grew throughout the window.
+
+    `growth` contains the memory's name, the bytes by which it grew, and the number of steps.
+    """
     if growth is None:
         return None
     place, grown, steps = growth
@@ -215,7 +233,7 @@ def memory_grows(growth: tuple[str, int, int] | None) -> Doubt | None:
 
 
 def epoch_boundary(count: int) -> Doubt | None:
-    """Doubt a window in which the training data was restarted `count` times."""
+    """Return a doubt if the training data was restarted during the window; `count` is the number of restarts."""
     if count == 0:
         return None
     return Doubt(
@@ -226,7 +244,7 @@ def epoch_boundary(count: int) -> Doubt | None:
 
 
 def optimizer_batch(counts: Sequence[Counter[int]], accumulate: int, usual: int | None, samples: int) -> Doubt | None:
-    """Doubt a window whose optimiser steps used a different number of batches than the config accumulates.
+    """Return a doubt if optimiser steps used a different number of batches than the config accumulates.
 
     `counts` contains, for each optimiser, the number of steps per batch count; `usual` is the batch count of nearly all
     steps, if there is one. A batch contains `samples` samples across all ranks.
@@ -270,7 +288,7 @@ def device_doubts(before: MachineState, after: MachineState) -> list[Doubt]:
 
 
 def governor(name: str | None) -> Doubt | None:
-    """Doubt a CPU whose clock rate depends on the load; `name` is the frequency governor, or None."""
+    """Return a doubt if the CPU's clock rate depends on the load; `name` is the frequency governor, or None."""
     if name in (None, "performance"):
         return None
     return Doubt(

@@ -1,8 +1,8 @@
 """Finds stalls (steps that took far longer than usual) and checks whether our processes were working during them.
 
 A stopped process (SIGSTOP, `scontrol suspend`, a paused container), a hung file system or a long garbage collection
-affects a single step. It changes the whole window's rate but hardly affects medians. A stall raises a doubt; if every
-rank was idle, the cause is outside the run.
+affects a single step. It changes the whole window's rate but hardly affects medians. A stall is flagged; if every rank
+was idle, the cause is outside the run.
 
 A sleeping machine is different: the clock that measures durations stops as well, so no step takes longer. This case is
 detected by `run_doubts.clock_gap`.
@@ -22,7 +22,7 @@ from accelsweep.devices.host import children
 LARGE_SHARE = 0.1
 LONG_SECONDS = 1.0
 SMALL_SHARE = 0.02
-"""A stall lasts at least LARGE_SHARE of the total, or LONG_SECONDS if that is at least SMALL_SHARE of the total."""
+"""A stall lasts at least LARGE_SHARE of the total time, or at least LONG_SECONDS and SMALL_SHARE of the total time."""
 HICCUP_SECONDS = 0.1
 """Shorter pauses occur on any system and do not count as stalls, however short the window."""
 MIN_FACTOR = 3.0
@@ -41,7 +41,7 @@ MAX_IDLE_STALLS = 3
 IDLE_CORES = 0.05
 """Processes that used fewer cores than this count as idle: computing or spinning uses one core.
 
-If ten other processes compete for each of the machine's cores, this drops to a tenth of a core.
+If ten other processes compete for each of the machine's cores, usage drops to a tenth of a core.
 """
 SAMPLE_SECONDS = 0.01
 """The minimum time between two readings of CPU time, so that short steps are not slowed down by them."""
@@ -120,7 +120,7 @@ class _Reading:
 
 
 class CpuTimer:
-    """The CPU time of this process and its children, step by step.
+    """Tracks the CPU time of this process and its children, step by step.
 
     A step is charged for the CPU time between the last reading before it and the first reading after it. A reading is
     always taken at the end of a long step.
@@ -186,7 +186,7 @@ def summarise(stalls: Sequence[tuple[float, float | None]]) -> RankStalls:
 
 
 def _cpu_seconds(process: int) -> float:
-    """Return a process's CPU seconds from its clock (clock_getcpuclockid(3)).
+    """Return the CPU time of a process in seconds, read from its CPU-time clock (clock_getcpuclockid(3)).
 
     Raises OSError if the process has ended.
     """
@@ -196,6 +196,9 @@ def _cpu_seconds(process: int) -> float:
 
 
 def all_idle(ranks: Sequence[RankStalls]) -> bool:
-    """Return whether every rank was idle in its stalls, and the shortest total is at least half the longest."""
+    """Return whether every rank was idle in its stalls and the ranks stalled for similar times.
+
+    The shortest total stall time must be at least half the longest.
+    """
     longest = max(rank.seconds for rank in ranks)
     return longest > 0 and all(rank.idle and rank.seconds >= longest / 2 for rank in ranks)

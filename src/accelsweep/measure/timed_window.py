@@ -21,7 +21,7 @@ from accelsweep.run_config import Measure
 
 
 class Group(Protocol):
-    """A run's ranks, from the point of view of one of them."""
+    """The ranks of a run, as seen by one of them."""
 
     @property
     def rank(self) -> int:
@@ -140,7 +140,7 @@ def first_not_finite(losses: list[float | None]) -> int | None:
 
 
 LENGTH_MARGIN = 1.1
-"""Windows are planned to exceed the requested length by this factor, as the warm-up only estimates step times."""
+"""Windows are planned to exceed the requested length by this factor, as the warm-up yields only rough step times."""
 
 
 @dataclass(frozen=True)
@@ -298,7 +298,7 @@ class Window:
     def _close(self) -> None:
         self._device.synchronise()
         self._seconds = self._clock() - self._opened
-        for probe in reversed(self._probes):  # the last probe read before the window is the first read after it
+        for probe in reversed(self._probes):  # the probe read last before the window is read first after it
             probe.stop()
         self._memory.sample(self._done - self._rules.warmup)
         self._group.barrier()
@@ -366,7 +366,10 @@ def _without(stalls: Sequence[RankStalls], seconds: Sequence[float], samples: in
 
 
 def percentile(seconds: Sequence[float], share: float, what: str, scope: str) -> Metric:
-    """Return the `share`-quantile of the durations of `what` (steps, queries), withheld if too few values exceed it."""
+    """Return the `share`-quantile of `seconds`, the durations of `what` (steps, queries).
+
+    The value is withheld if there are too few durations beyond it.
+    """
     needed = round(VALUES_BEYOND / (1.0 - share))
     if len(seconds) < needed:
         reason = (
