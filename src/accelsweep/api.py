@@ -80,7 +80,10 @@ def _run(row: RunRow, axes: Sequence[str], metrics: Sequence[str]) -> dict[str, 
 
 
 def _frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """Return the rows as a frame of valid UTF-8, which pandas requires: an axis value may contain a lone surrogate."""
+    """Return the rows as a data frame of valid UTF-8, which pandas requires.
+
+    An axis value may contain a lone surrogate.
+    """
     return pd.DataFrame(
         {utf8_safe(name): utf8_safe(value) if isinstance(value, str) else value for name, value in row.items()}
         for row in rows
@@ -242,7 +245,7 @@ _MLFLOW_TELEMETRY = "MLFLOW_DISABLE_TELEMETRY"
 
 
 class SweepPlan:
-    """The preview of a sweep. `table` contains all of it; a notebook displays the settings and the summary."""
+    """The preview of a sweep. `table` contains the entire preview; a notebook displays the settings and the summary."""
 
     def __init__(self, table: PlanTable) -> None:
         """`table` contains what `accelsweep plan` prints."""

@@ -45,7 +45,7 @@ class DamagedFile(AccelsweepError):
     """One of our files is truncated, altered, or of a different kind or format. It is reported and never used."""
 
     def __init__(self, path: Path, reason: str) -> None:
-        """`reason` is the fault of the file at `path`."""
+        """`reason` describes what is wrong with the file at `path`."""
         super().__init__(f"{path}: {reason}")
         self.path = path
         self.reason = reason

@@ -188,9 +188,9 @@ def create_exclusively(source: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def _guarded(target: Path) -> Iterator[None]:
-    """Exclude all other processes, on any machine, that guard `target`. The block must finish within milliseconds.
+    """Exclude all other processes that guard `target`, on any machine. The block must finish within milliseconds.
 
-    The guard is a folder, because every file system creates folders exclusively. A guard that has not changed for
+    The guard is a folder, because creating a folder is exclusive on every file system. A guard that has not changed for
     several seconds is assumed to have been left behind by a killed process.
     """
     guard, since, seen = target.with_name(f".{target.name}.guard"), time.monotonic(), None

@@ -17,7 +17,7 @@ from accelsweep.plain_json import NO_OTHER_FIELDS
 
 @dataclass(frozen=True, slots=True)  # slots: there are many instances
 class Metric:
-    """A measured number with its unit, or the reason it is unknown. An unknown value is never represented as 0.
+    """A measured number with its unit. If the number is unknown, the value is None, never 0, and the reason is stored.
 
     `scope` describes what the number covers (`GPU board`, `CPU package`, `process group`), and `provenance` its source
     (`counter`, `integrated`, `modelled`, `clock`, `device events`).
@@ -158,7 +158,7 @@ def rate_unit(rate: str) -> str:
 
 
 NOT_REACHED = "the run ended before this was measured"
-"""The placeholder reason for a later phase's metric until that phase is over."""
+"""The placeholder reason of a metric until the phase that measures it is over."""
 
 
 def not_reached(names: Iterable[str], quality: str | None = None) -> dict[str, Metric]:
@@ -174,7 +174,7 @@ def not_reached(names: Iterable[str], quality: str | None = None) -> dict[str, M
 
 
 UNTIMED = frozenset({"quality", "samples_to_target"})
-"""Metrics that depend on the seed and not on time, so that other load on the machine cannot affect them."""
+"""Metrics that depend on the seed rather than on timing, so that other load on the machine cannot affect them."""
 
 MEMORY_METRICS = (
     "peak_memory_reserved_bytes",
@@ -186,4 +186,4 @@ MEMORY_METRICS = (
 available for all its settings."""
 
 MLPERF_LOG_MARK = ":::MLLOG "
-"""The prefix of a JSON line in a log written by MLPerf's code."""
+"""The prefix of JSON lines in a log written by MLPerf code."""

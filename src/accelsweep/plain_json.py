@@ -38,7 +38,7 @@ def sha256_text(text: str) -> str:
 
 
 MISSING: Final = object()
-"""Returned by `look_up` for a missing key, because None is a value."""
+"""Returned by `look_up` for a missing key, because None is a valid value."""
 
 
 def look_up(tree: Any, key: str) -> Any:
@@ -51,4 +51,4 @@ def look_up(tree: Any, key: str) -> Any:
 
 
 NO_OTHER_FIELDS = {"extra": "forbid"}
-"""`__pydantic_config__` of dataclasses in documents: an undeclared field comes from a later version."""
+"""`__pydantic_config__` of dataclasses in documents: rejects undeclared fields, which come from a later version."""

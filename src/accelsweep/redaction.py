@@ -59,7 +59,7 @@ def without_secrets(value: Any) -> Any:
 
 
 def is_secret_name(variable: str) -> bool:
-    """Return whether an environment variable's name marks it as secret: a word between underscores, or its suffix."""
+    """Return whether an environment variable's name marks it as secret, by one of its words or by its suffix."""
     name = variable.upper()
     words = {word.removesuffix("S") for word in name.split("_")}
     return not _SECRET_WORDS.isdisjoint(words) or name.endswith(_SECRET_SUFFIXES)

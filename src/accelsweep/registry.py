@@ -170,9 +170,9 @@ class Scheduler:
     class whose `found()` returns the job that this process runs in (`schedulers.select.ThisJob`), or None. `variables`
     lists the environment variables of a job that are recorded. `options` is the model of the keys under `site.NAME`, a
     subclass of `config.site.JobOptions`, and `check` is a function (options, file_of) that raises InputError for
-    invalid options. `says_no_memory` is a function that returns whether a line of a job's log reports running out of
-    memory. `draft` is a function that takes a site's name and returns the text of a site file, based on the output of
-    the commands in `draft_source`.
+    invalid options. `says_no_memory` is a function that returns whether a line of a job's log reports that the job ran
+    out of memory. `draft` is a function that takes a site's name and returns the text of a site file, based on the
+    output of the commands in `draft_source`.
     """
 
     name: str

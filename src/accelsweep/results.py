@@ -182,7 +182,8 @@ class Effective:
     """The effective settings, read back from Lightning and torch rather than taken from the config.
 
     `global_batch_size` is the number of samples per optimiser step in the window, over all ranks. It is None if step
-    sizes vary by more than short batches can explain, or if there was no step; the doubt `optimizer_batch` says which.
+    sizes vary by more than short batches can explain, or if there was no step; the doubt `optimizer_batch` indicates
+    which.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -225,7 +226,7 @@ class Fingerprint:
 
     @property
     def hardware_kind(self) -> HardwareKind:
-        """`hardware` as a value that can be compared and named."""
+        """`hardware` as a `HardwareKind`, which can be compared and named."""
         return HardwareKind.of(self.hardware)
 
     def matches(self, other: Fingerprint) -> bool:
@@ -261,8 +262,8 @@ class RankResult:
     Rank 0's `metrics` and `effective` are used for the run, because they already include the values gathered from all
     ranks (rate, skew, memory). `reason` is None if and only if `outcome` is `measured`. `traceback` shows the user's
     code and omits our own frames unless there are no others. `window_is_valid` means that the window's results are
-    valid even though something failed later, at `user_location` in the user's code. `extra` is the result of a
-    substitute for the measurement.
+    valid even though something failed later, at `user_location` in the user's code. `extra` is the result of a run that
+    does something other than measure, such as profiling.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS

@@ -49,7 +49,7 @@ Scaling = Literal["none", "linear", "sqrt"]
 
 @dataclass(frozen=True)
 class LearningRate:
-    """How the learning rate depends on the batch size: keys of `optimizer` that its class does not receive.
+    """How the learning rate depends on the batch size: keys of `optimizer` that are not passed to its class.
 
     `optimizer.lr` applies to a global batch of `base_batch_size` samples, and `lr_scaling` adapts it to other sizes.
     The rate is warmed up over the first `warmup_steps` optimiser steps. None has the same effect as omitting the key.
@@ -65,7 +65,7 @@ LEARNING_RATE_KEYS = tuple(key.name for key in fields(LearningRate))
 
 @dataclass(frozen=True)
 class Measure:
-    """How a run is measured. Lengths are in steps, in training samples across all devices, and in seconds.
+    """How a run is measured. Lengths are given in steps, in training samples across all devices, or in seconds.
 
     None omits a phase (`probe_steps`, `matmul_steps`, `quality_samples`) or removes a bound (`max_samples`,
     `rank_memory_bytes`). `headroom` is the share of free memory that a search for the largest batch leaves unused. The
@@ -173,7 +173,7 @@ class SettingConfig:
 
     @property
     def version(self) -> Identity | None:
-        """The measured version, if the sweep compares versions; a user's own key of the same name does not count."""
+        """The measured version, if the sweep compares versions; a user-defined key of the same name is ignored."""
         value = self.raw.get(VERSION)
         if not isinstance(value, Mapping) or len(value) != 1:
             return None
@@ -208,7 +208,7 @@ class SettingConfig:
 
     @property
     def device_model(self) -> str | None:
-        """The part after the accelerator's colon (`cuda:a100`): a node kind, or part of the device's name."""
+        """The part of the accelerator after the colon (`cuda:a100`): a node kind, or part of the device's name."""
         return str(self.raw["accelerator"]).partition(":")[2] or None
 
     @property

@@ -36,7 +36,7 @@ def interval_digits(value: float, low: float, high: float, extra: int = 0) -> tu
     """Return value, low and high with the same number of decimals: (`2.1`, `2.0`, `2.2`). Ends are rounded outwards.
 
     Ends that differ by a factor of `WIDE_RATIO` or more get two digits each, so that a small lower end does not become
-    0. `extra` decimals are added to the number that the interval supports.
+    0. `extra` decimals are shown beyond those that the interval supports.
     """
     roundings = (ROUND_HALF_EVEN, ROUND_FLOOR, ROUND_CEILING)
     if low > 0 and high / low >= WIDE_RATIO:
@@ -45,7 +45,7 @@ def interval_digits(value: float, low: float, high: float, extra: int = 0) -> tu
         width = high - low
         if width <= 0:  # integer counts need no decimals
             needed = 0 if value >= 10 and float(value).is_integer() else max(0, 3 - _magnitude(value))
-        else:  # at least one digit of half the width; rounded because 2.3 - 2.1 < 0.2 in floating point
+        else:  # show at least one digit of half the width; rounded because 2.3 - 2.1 < 0.2 in floating point
             needed = min(6, max(0, math.ceil(round(-math.log10(width / 2), 9))))
         decimals = [needed + extra] * 3
     middle, left, right = map(fixed, (value, low, high), decimals, roundings)

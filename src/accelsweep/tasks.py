@@ -1,4 +1,4 @@
-"""The tasks that a config can name, including those of features, and the rates by which settings are compared."""
+"""The tasks that a config can select, including those of features, and the rates by which settings are compared."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def task_of(name: str, config: Mapping[str, Any]) -> Task:
 
 
 def rates_by_task() -> dict[str, tuple[str, ...]]:
-    """Return each task's rates, keyed by task name. If `analysis.rate` is unset, settings are compared by the first."""
+    """Return each task's rates, keyed by task name. The first is the default for `analysis.rate`."""
     return {task.name: task.rates for task in reversed(tasks())}
 
 
@@ -79,5 +79,5 @@ def unused_keys(task: Task) -> tuple[str, ...]:
 
 
 def compared_rate(rate: str | None, task_names: Iterable[str]) -> str:
-    """Return the metric by which settings are compared: `analysis.rate` if set, otherwise the first task's rate."""
+    """Return the metric by which settings are compared: `analysis.rate` if set, otherwise the first task's default."""
     return rate or rates_by_task().get(next(iter(task_names), ""), ("samples_per_second",))[0]

@@ -46,8 +46,8 @@ def remove_abandoned_folders(purposes: tuple[str, ...] = _PURPOSES) -> None:
 def _locked(folder: Path, *, required: bool = True) -> Iterator[None]:
     """Lock a folder until the block or this process ends; raise BlockingIOError if another process holds the lock.
 
-    Raises OSError on a file system that cannot lock folders, such as NFS. If the lock is not `required`, the block runs
-    without a lock instead, and the folder is not removed if the process is killed.
+    Raises OSError on a file system that does not support locking folders, such as NFS. If the lock is not `required`,
+    the block runs without a lock instead, and the folder is not removed if the process is killed.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

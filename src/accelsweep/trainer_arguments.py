@@ -81,7 +81,10 @@ def reserved_message(name: str) -> str:
 
 
 def ineffective_arguments(trainer: Mapping[str, Any], what: str) -> str | None:
-    """Return a message rejecting arguments that have no effect without a Trainer, in `what` (`loop=raw`), or None."""
+    """Return a message rejecting arguments that have no effect in `what`, or None.
+
+    `what` is something without a Trainer, such as `loop=raw`.
+    """
     refused = [f"trainer.{name}={value}" for name, value in sorted(trainer.items()) if not _is_harmless(name, value)]
     if not refused:
         return None

@@ -71,7 +71,7 @@ MIN_FREE_INODES = 2_000
 """Enough for a sweep of a few dozen runs, with a margin."""
 
 MAX_LOAD = 2 * FOREIGN
-"""Maximum load average of an idle machine as a share of its cores: twice what disturbs a run."""
+"""Maximum load average of an idle machine as a share of its cores: twice the load that disturbs a run."""
 
 MAX_CLOCK_DIFFERENCE_SECONDS = 60.0
 
@@ -80,7 +80,7 @@ MAX_IDLE_DEVICE_BYTES = 2**30
 
 
 def machine_now(home: Path) -> Iterator[CheckResult]:
-    """Check the machine and the folder `home`, where a short-lived file is created to read the disk's clock."""
+    """Check the machine and the folder `home`, where a temporary file is created to read the disk's clock."""
     state = host_state()
     yield from _folder(home)
     yield _locks()
@@ -197,7 +197,8 @@ def _gpu(state: dict[str, Any], model: str) -> Iterator[CheckResult]:
 _POLL_SECONDS = 2.0
 
 _MAX_FILE_DELAY_SECONDS = 60.0
-"""On a shared disk, a node's file may take this long to become visible here, because its absence is cached."""
+"""A file written by a node to a shared disk may take this long to become visible here, because its absence is
+cached."""
 
 _MAX_MINUTES = math.ceil(START_UP_SECONDS / 60)
 """The start-up time in minutes that a plan allows for each block: modules, scratch, and loading torch from a slow
@@ -299,7 +300,7 @@ def _try_job(
     script = f"{scheduler.before_block(needs)}{python(options, sys.executable)} -P -m accelsweep.measure.node_check"
     script += " --gpu" if needs.gpus and not options.fake_gpus else ""
     try:
-        # in bash, as Snakemake starts a block, because `module` is a bash function
+        # in bash, which Snakemake also uses to start blocks, because `module` is a bash function
         job = scheduler.submit(needs, f"bash -c {shlex.quote(script)}", log)
         yield from _job_results(what, job, scheduler, site, log, wait_minutes)
     except AccelsweepError as error:
@@ -360,8 +361,8 @@ def examine(
     """Print every check; return 1 if one failed, else 0.
 
     `overrides` may specify a site to check as well. If `job_minutes` is given, a short job is submitted to each of the
-    site's node kinds, with this timeout. Raises InputError for an invalid site, AccelsweepError if its scheduler does
-    not answer.
+    site's node kinds, with a timeout of that many minutes. Raises InputError for an invalid site, AccelsweepError if
+    its scheduler does not answer.
     """
     site = _site(home, overrides, job_minutes)
     checks = []

@@ -1,4 +1,4 @@
-"""Options that features can extend: those of measuring commands, and the sources of a site file."""
+"""Options that features can extend: those shared by the commands that measure, and those that draft a site file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OPTIONS: Mapping[str, Any] = {
 def measures(
     *, without: tuple[str, ...] = (), only: tuple[str, ...] | None = None, **defaults: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the options of measuring commands to a command, which receives them as its first argument, a `Request`.
+    """Add the options shared by measuring commands to a command, whose first argument receives them as a `Request`.
 
     `without` lists options to remove and `only` lists options to keep: fields of `Request` and features' options.
     `defaults` override the defaults of `Request`.
@@ -75,9 +75,11 @@ def measures(
 
 
 def run_elsewhere(request: Request, answers_here: Mapping[str, bool]) -> None:
-    """Exit if a feature runs the command elsewhere. `answers_here` lists options whose output needs this terminal.
+    """Exit if a feature runs the command elsewhere.
 
-    Raises InputError if any of these is also given.
+    `answers_here` maps each option that prints to this terminal to whether it is given.
+
+    Raises InputError if a command that runs elsewhere is given any of them.
     """
     given = [option for option, is_given in answers_here.items() if is_given]
     for run in registry.loaded("run_elsewhere"):

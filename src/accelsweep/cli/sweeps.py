@@ -1,4 +1,4 @@
-"""Commands on sweeps and project files: `compare`, `clean`, `publish`, `init`, `site`, and the option `--cfg`."""
+"""Commands for sweeps and project files: `compare`, `clean`, `publish`, `init`, `site`, and the option `--cfg`."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def publish_now(home: Path, name: str, tracking_uri: str | None, *, reset: bool 
 
 
 def _empty_store(folder: SweepFolder, tracking_uri: str | None) -> list[SweepFolder]:
-    """Empty the store and return the other sweeps that it contained. Rejected while any of them is being measured."""
+    """Empty the store and return the other sweeps that it contained. Fails if any of them is being measured."""
     from accelsweep.tracking.published_state import published_sweeps
     from accelsweep.tracking.publisher import reset_store
     from accelsweep.tracking.store_uri import resolve_uri, sqlite_path

@@ -132,7 +132,7 @@ def _axis_value(composer: Composer, override: Override, config: Mapping[str, Any
 
 
 class _Compositions:
-    """A grid's compositions. Jobs that differ only in plain values, including values of added keys, share one.
+    """A grid's compositions. Jobs that differ only in plain values, including those of added keys, share a composition.
 
     A shared composition is built from the first of its jobs, so that an invalid override raises the same error that
     Hydra raises for that job.
@@ -156,7 +156,7 @@ class _Compositions:
         return composition, {self._keys[index]: self._composer.parse(job[index]).value() for index in leaves}
 
     def _shared(self, job: Sequence[str], plain: Sequence[int]) -> _Composition:
-        """Return the composition of the first job that differs from this one only in the values at `plain` indices."""
+        """Return the composition shared by the jobs that differ from this one only in the values at indices `plain`."""
         lines = list(job)
         for index in plain:
             lines[index] = self._first.setdefault(index, job[index])

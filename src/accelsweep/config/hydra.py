@@ -318,7 +318,7 @@ class Composer:
         return self._masters[key]
 
     def _forced_if_known(self, line: str) -> str:
-        """Prefix an override of a job option or the baseline with `++`, which works even if no config file has the key.
+        """Prefix an override of a job option or the baseline with `++`, which works even if no config file sets it.
 
         Overrides in printed messages, such as `site.slurm.max_jobs=3`, thus work for any site and experiment.
         """

@@ -53,7 +53,7 @@ def dotted_keys(tree: Any, prefix: str = "") -> Iterator[str]:
 
 
 def suggestion(key: str, known: Sequence[str]) -> str:
-    """Return ` (did you mean 'x'?)` for the known key closest to `key` or, failing that, with a similar last part."""
+    """Return ` (did you mean 'x'?)` for the known key closest to `key`, or else for one with a similar last part."""
     if hint := nearest(key, known):
         return hint
     by_last_part = {candidate.rpartition(".")[2]: candidate for candidate in reversed(known)}

@@ -68,7 +68,7 @@ class Purchase(Sourced):
     """The cost of a purchased device: `usd`, spread over its busy hours in `lifetime_years`.
 
     `utilisation` is the share of hours in which the device is busy. `watts` is its power draw while busy, such as the
-    board power; None excludes electricity. The host, the room and idle power are not included.
+    board power; None excludes electricity. The host, the facility and idle power are not included.
     """
 
     usd: Amount
@@ -97,7 +97,7 @@ class Purchase(Sourced):
 class PaymentOption(NamedTuple):
     """A way to pay for a device: a fixed cost in USD per month and a cost in USD per hour of use.
 
-    `upfront_usd` is paid up front; None if there is no such payment.
+    `upfront_usd` is the initial payment; None if there is none.
     """
 
     usd_per_month: float
@@ -107,7 +107,7 @@ class PaymentOption(NamedTuple):
 
 
 class Prices(Frozen):
-    """The `prices` key. A bare number is read as the amount."""
+    """The `prices` key. A bare number is interpreted as the amount."""
 
     devices: dict[str, Annotated[Price, _from_number("usd_per_hour", "USD per device-hour")]] = Field(
         default_factory=dict

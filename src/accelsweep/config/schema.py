@@ -158,7 +158,7 @@ def changed(config: SettingConfig, **values: Any) -> SettingConfig:
 
 
 def without_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a setting's config without the keys of accelsweep and its features that have their schema default."""
+    """Return a setting's config without the keys of accelsweep and its features that equal their schema default."""
     result = dict(config)
     for model in (MODELS[SettingConfig], *registry.config_models("")):
         result = _without_defaults(result, model)

@@ -58,9 +58,9 @@ def scientific(config: Mapping[str, Any]) -> dict[str, Any]:
 def setting_name(config: Mapping[str, Any]) -> str:
     """Return the name, 12 hexadecimal digits, of the setting with this frozen config.
 
-    Keys that have their schema default are left out, so introducing a key with a default does not rename any setting.
-    Full paths affect the name, because a different path may be on a different disk. Paths under the working directory
-    are frozen with `HOME_PLACEHOLDER`, so moving a project as a whole preserves its setting names.
+    Keys set to their schema default are left out, so introducing a key with a default does not rename any setting. Full
+    paths affect the name, because a different path may be on a different disk. Paths under the working directory are
+    frozen with `HOME_PLACEHOLDER`, so moving a project as a whole preserves its setting names.
     """
     return sha256_text(canonical_json(without_defaults(scientific(config))))[:12]
 
@@ -68,7 +68,7 @@ def setting_name(config: Mapping[str, Any]) -> str:
 def abbreviate_home(config: Any, home: Path) -> Any:
     """Replace the working directory `home` with `HOME_PLACEHOLDER` in each absolute path of a config.
 
-    `home` is a resolved path. The config's paths may reach it through a symbolic link, as a shell's `$PWD` may.
+    `home` is a resolved path. Paths in the config may refer to it through a symbolic link, as a shell's `$PWD` may.
     """
 
     def abbreviate(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Defines a sweep's site: its nodes, their devices, and how jobs reach them. The site never affects a measurement."""
+"""Defines a sweep's site: nodes, devices, and how jobs are submitted. The site never affects a measurement."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Slurm(JobOptions):
     `partition` is used for all blocks or, if `cpu_partition` is set, only for blocks with GPUs. `gpu_request` is the
     sbatch option that requests GPUs: `--gpus`, `--gres=gpu:...` or `--gpus-per-node`. `secrets` lists environment
     variables that are passed to jobs although their names suggest a secret. `driver` configures the job in which a
-    background driver runs; by default, that job uses the partition for CPU blocks and `max_minutes`.
+    background driver runs; by default, that job uses the partition for CPU blocks and the time limit `max_minutes`.
     """
 
     partition: str | None = None
@@ -123,7 +123,7 @@ KnownDevice = Annotated[Device, AfterValidator(_known_kind)]
 
 
 class NodeKind(_SchedulerOptions):
-    """A node kind at a site: the number of nodes, the inventory of one node, and how jobs reach them.
+    """A node kind at a site: the number of nodes, the inventory of one node, and how jobs are submitted to them.
 
     Omitted job options are inherited from the site.
     """

@@ -30,7 +30,7 @@ class Limits(Frozen):
     `silence_seconds` bounds the time from one step to the next; its default is far longer than any step worth
     comparing. `queue_minutes` bounds a job's time in the queue, after which the job is skipped. No run in a block
     starts after `block_seconds`. None removes a bound. `max_settings`, `max_repeats` and `max_runs` bound a whole
-    sweep: a larger plan is assumed to be a typo.
+    sweep: a larger plan is assumed to result from a typo.
     """
 
     run_seconds: Positive = 600.0
@@ -74,7 +74,7 @@ class BlockOptions(Frozen):
     """How runs are divided into blocks: at most `size` runs and `minutes` of estimated time; None means no bound.
 
     If `size` is not set, blocks on a cluster are small enough to keep all of the site's nodes busy. `baseline_runs` is
-    the number of baseline runs in each block that has at least as many other settings.
+    the number of baseline runs in each block that contains at least as many other settings.
     """
 
     size: AtLeast1 | None = None

@@ -1,4 +1,4 @@
-"""Implements `batch_size: auto`: each such setting requires a search first, and its result is frozen into the plan.
+"""Implements `batch_size: auto`: each such setting first requires a search, whose result is frozen into the plan.
 
 A search is a setting with `task=largest_batch`. Its name is derived from everything that can affect the largest batch
 size, so settings that differ only in other respects share a search.

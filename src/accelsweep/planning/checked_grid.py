@@ -36,9 +36,10 @@ from accelsweep.trainer_arguments import trainer_argument_hint
 
 
 def matches(conditions: Mapping[str, Any], point: CheckedPoint) -> bool:
-    """Return whether this grid point matches every condition: a key has the given value or one of those listed.
+    """Return whether this grid point matches every condition.
 
-    A key is either a dotted config key or a config group; for a group, the value is the name of the chosen file.
+    A condition matches if its key has the given value or one of the listed values. A key is either a dotted config key
+    or a config group; for a group, the value is the name of the chosen file.
     """
     return all(_is_one_of(_value(point, key), value) for key, value in _flattened(conditions).items())
 
@@ -99,7 +100,7 @@ class CheckedGrid:
 
 @dataclass(frozen=True)
 class VersionedGrid:
-    """The grid of all versions, the source digests of each version, and each tree with its packages."""
+    """The grid of all versions, the digests of their sources, and their source trees."""
 
     grid: CheckedGrid
     sources: dict[str, str]

@@ -37,7 +37,8 @@ from accelsweep.trainer_arguments import (
 )
 
 MIN_WARMUP_STEPS = 2
-"""The window's length is derived from the step rate in the second half of the warm-up, excluding the first step."""
+"""The minimum warm-up: the window's length is derived from the step rate in its second half, excluding the first
+step."""
 
 
 class Rule(BaseModel):
@@ -170,7 +171,7 @@ def _feature_options(group: str, given: Any, file_of: FileOf) -> dict[str, Any]:
 
 
 def _checked_site(value: Any, file_of: FileOf) -> Site:
-    """Return the checked site; raise InputError for unknown keys and for options that prevent all job submissions."""
+    """Return the checked site; raise InputError for unknown keys and for options that would prevent job submission."""
     _refuse_unknown_site_keys(value, file_of)
     site = validated(Site, value, "site", file_of)
     if site.probe and site.scheduler != "local":

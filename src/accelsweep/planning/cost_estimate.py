@@ -44,10 +44,11 @@ ASSUMED_BETWEEN_SECONDS = 4.0
 """The time between two blocks, in which a new executor is started."""
 
 ASSUMED_AROUND_SECONDS = 15.0
-"""A command's time before its first and after its last block: Snakemake's start-up, the analysis and the report."""
+"""The time that a command spends before its first block and after its last: Snakemake's start-up, analysis and
+report."""
 
 ASSUMED_NOISE = 0.01
-"""The assumed standard deviation of a run's log rate; every estimate based on it says so."""
+"""The assumed standard deviation of a run's log rate; estimates based on it are labelled accordingly."""
 
 POWER = 0.8
 
@@ -64,7 +65,7 @@ _RunKind = tuple[str, str]
 class RunTime(NamedTuple):
     """A run's times in seconds: `overhead` is the time outside its window, or None if it had no window.
 
-    Used instead of records, which are a hundred times larger: a sweep may contain thousands of them.
+    Kept in memory instead of the records, which are a hundred times larger: a sweep may contain thousands of them.
     """
 
     setting: str
@@ -97,7 +98,9 @@ def _kind(config: SettingConfig) -> _RunKind:
 
 
 class TimeLimits:
-    """Time limits of a sweep's jobs: a block's planned limit applies until this sweep has measured all of its settings.
+    """Time limits of a sweep's jobs.
+
+    A block's planned limit applies until the sweep has measured all of the block's settings.
 
     Records are read lazily.
     """
@@ -249,13 +252,13 @@ def estimate(plan: Plan, settled: Collection[str] = (), observed: ObservedTimes 
 def _allocations(
     plan: Plan, block: PlannedBlock, runs: Sequence[Setting], observed: ObservedTimes
 ) -> list[_Allocation]:
-    """Return the allocations for the remaining `runs` of a block; a job may use its full time limit."""
+    """Return the allocations for a block's remaining `runs`; a job's upper bound is based on its time limit."""
     limits, site = plan.manifest.options.limits, plan.manifest.site
     run_limit = (1 + limits.retries) * (limits.run_seconds + limits.stop_grace_seconds)
     seconds = []
     for setting in runs:
         expected = observed.seconds(setting.name, setting.config)
-        # A run that took less time than its window is expected to do so again.
+        # If runs of this setting took less time than the window, the next run is expected to take as little.
         least = min(expected, setting.config.measure.min_seconds)
         seconds.append(Span(least, expected, max(expected, run_limit)))
     if site.scheduler == "local":

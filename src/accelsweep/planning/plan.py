@@ -122,15 +122,15 @@ def make_plan(
 ) -> Plan:
     """Return the plan for Hydra overrides used in the working directory `home`, without writing anything.
 
-    `name` is the sweep's name; it defaults to the config's `name` or else the experiment's. `add_repeats` adds blocks
-    to the previous plan with this name; later plans keep them as long as the config's `repeats` stays the same.
-    `total_repeats` is the number of blocks that the pilot requires if `repeats` is `auto`; later plans keep it as well.
-    If `until_decided` is set, it is the number of blocks at the next interim analysis, and `decided_at` contains the
-    settings decided so far. `versioned` is the grid of the versions to compare, baseline first. `profile` is
-    Snakemake's profile, included in printed commands; it defaults to the previous plan's. `search_results` contains the
-    batch sizes found for `batch_size: auto`; those in the previous plan are kept. `part` is a feature command's
-    addition to the plan. Raises InputError for any error in the input, and BatchSearchNeeded if batch sizes must be
-    searched for first.
+    `name` is the sweep's name; it defaults to the config's `name` or, if that is not set, to the experiment's name.
+    `add_repeats` adds blocks to the previous plan with this name; later plans keep them as long as the config's
+    `repeats` stays the same. `total_repeats` is the number of blocks that the pilot requires if `repeats` is `auto`;
+    later plans keep it as well. If `until_decided` is set, it is the number of blocks at the next interim analysis, and
+    `decided_at` contains the settings decided so far. `versioned` is the grid of the versions to compare, baseline
+    first. `profile` is the Snakemake profile, which is included in printed commands; it defaults to the previous
+    plan's. `search_results` contains the batch sizes found for `batch_size: auto`; those in the previous plan are kept.
+    `part` is a feature command's addition to the plan. Raises InputError for any error in the input, and
+    BatchSearchNeeded if batch sizes must be searched for first.
     """
     if add_repeats < 0:
         raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; for fewer, set repeats=N")
@@ -371,7 +371,8 @@ def build_manifest(
         searches_for=searches_for,
         parts={} if part is None else {part.command: part},
     )
-    # The manifest is world-readable and copied to MLflow, so values are masked; blocks contain them unmasked for runs.
+    # The manifest is world-readable and copied to MLflow, so values are masked. Blocks, which runs read, contain them
+    # unmasked.
     manifest = Manifest.model_validate(without_secrets(manifest.model_dump(mode="json")))
     before = previous.manifest
     if before and manifest.model_copy(update={"revision": before.revision}) == before:

@@ -25,7 +25,7 @@ from accelsweep.run_config import Run
 from accelsweep.schedulers.protocol import Resources
 
 MIN_SETTINGS_PER_JOB = 6
-"""For fewer settings than this, a separate job is not worth its start-up time and two extra baseline runs."""
+"""A separate job for fewer settings than this is not worth its start-up time and the two extra baseline runs."""
 
 VersionGroup = tuple[str, ...]
 """The names of settings that differ only in their version."""
@@ -131,7 +131,7 @@ def _design(
 def _wanted_runs(blocks: Sequence[Block], task: DesignInput) -> dict[str, tuple[Run, ...]]:
     """Return each block's wanted runs; the baseline is wanted if another run needs it.
 
-    A former baseline may have several runs in a block, the first of which serves as its repeat.
+    If a former baseline has several runs in a block, the first of them is used as its repeat.
     """
     wanted: dict[str, tuple[Run, ...]] = {}
     count = dict.fromkeys(task.settings, 0)
@@ -163,7 +163,7 @@ def _new_blocks(
 
 
 def _chunks(settings: Sequence[str], layer: int, task: DesignInput) -> Iterator[list[str]]:
-    """Yield each block's settings for one repeat of all `settings`, grouped by resource class and within bounds.
+    """Yield each block's settings for one repeat of all `settings`, grouped by resource class, within the size limits.
 
     The baseline comes first and is repeated `block.baseline_runs` times, but no more often than there are other
     settings: with only one other setting, the time for a second baseline run is better spent on more blocks.
@@ -180,7 +180,7 @@ def _chunks(settings: Sequence[str], layer: int, task: DesignInput) -> Iterator[
 
 
 def _shuffled_chunks(names: Sequence[str], size: int, layer: int, task: DesignInput) -> Iterator[list[str]]:
-    """Yield `names` in chunks of nearly equal size, at most `size`, in a different order for each layer."""
+    """Yield `names` in chunks of nearly equal size, at most `size`, shuffled differently for each layer of repeats."""
     shuffled = sorted(names, key=lambda name: sha256_text(f"{task.sweep}/{layer}/{name}"))
     count = math.ceil(len(names) / size)
     return (shuffled[index::count] for index in range(count))
@@ -300,7 +300,7 @@ def paired_block_design(task: DesignInput, groups: Sequence[VersionGroup], exist
 
 
 def _paired_chunks(task: DesignInput, groups: Sequence[VersionGroup], layer: int) -> Iterator[list[VersionGroup]]:
-    """Yield each block's groups, separated by resource class and within the bounds of a block."""
+    """Yield each block's groups, separated by resource class and within the size limits of a block."""
     classes: dict[tuple[object, ...], dict[str, VersionGroup]] = {}
     for group in groups:
         classes.setdefault(resource_class(task.settings[group[0]].config, task.site), {})[group[0]] = group

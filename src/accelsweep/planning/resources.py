@@ -82,7 +82,7 @@ def _is_requested_model(config: SettingConfig, device: Device) -> bool:
 
 
 def device_models_for(config: SettingConfig, site: Site) -> tuple[str, ...]:
-    """Return the device models that may run this setting; empty if its config specifies no model, so that any may."""
+    """Return the device models that may run this setting; empty if its config allows any model."""
     if config.device_model is None:
         return ()
     inventory = site_for(config, site).inventory
@@ -106,8 +106,8 @@ def required_resources(config: SettingConfig, site: Site) -> Resources:
     """Return the resources that one run of this setting needs, excluding its time limit.
 
     A rank uses `threads` CPU cores. If `threads` is not set, a GPU rank uses the site's `cpus_per_gpu`, and a CPU rank
-    uses its share of all the node's cores, as on a dedicated machine, because any GPU would look good compared with a
-    single core.
+    uses its share of all the node's cores, as on a dedicated machine: compared with a single core, any GPU would look
+    good.
     """
     kind = node_kind_for(config, site).name if site.kinds else None
     return _resources(
@@ -194,7 +194,7 @@ def threads_per_rank(config: SettingConfig, site: Site) -> int | None:
 
 
 def fits_in(setting: Resources, allocation: Resources) -> bool:
-    """Return whether a run that needs `setting` can run in `allocation` without leaving over half its nodes idle."""
+    """Return whether a run with these needs fits into `allocation` without leaving more than half of its nodes idle."""
     return (
         setting.node_kind == allocation.node_kind
         and setting.nodes <= allocation.nodes <= 2 * setting.nodes
@@ -232,7 +232,7 @@ def with_observed_limit(needs: Resources, run_seconds: Sequence[float]) -> Resou
     """Return `needs` with a time limit based on the longest observed time of each run's setting.
 
     The limit is `TIME_LIMIT_FACTOR` times the sum of these times, but at least `MIN_JOB_MINUTES` and never more than
-    planned. It is worth lowering because a shorter job spends less time in the queue.
+    planned. A lower limit is worthwhile because shorter jobs spend less time in the queue.
     """
     if needs.minutes is None:
         return needs

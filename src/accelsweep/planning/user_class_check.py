@@ -124,7 +124,7 @@ def refuse_wrong_arguments(configs: Iterable[SettingConfig], path: ImportPath) -
 
 
 class _Instantiation(NamedTuple):
-    """A `_target_` that a run instantiates: key, config, the target that receives it, and arguments that are added."""
+    """A `_target_` that a run instantiates: key, config, the target that receives it, and the arguments added to it."""
 
     key: str
     given: Mapping[str, Any]
@@ -201,7 +201,7 @@ def _defining_module(target: str, path: ImportPath, depth: int) -> _Module | Non
 
 
 _INERT = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Assign, ast.AnnAssign, ast.Expr, ast.Pass, ast.ClassDef)
-"""Statements in a class body that cannot define a hidden `__init__`."""
+"""Statements in a class body in which no `__init__` can be hidden, unlike in an `if` or a loop."""
 
 
 class _Module(NamedTuple):

@@ -14,7 +14,7 @@ from accelsweep.run_config import SettingConfig
 from accelsweep.target_signature import OUR_PACKAGE
 
 TARGET_GROUPS = ("model", "data", "optimizer")
-"""Config groups whose keys are a class's arguments; other added keys are checked where they are read."""
+"""Config groups whose keys are passed to a class as arguments; keys added elsewhere are checked where they are read."""
 
 OWN_CHOICE = "own"
 """The file `conf/GROUP/own.yaml`, which contains no arguments, only a `_target_` that the user must set."""
@@ -31,7 +31,7 @@ def with_user_targets(composer: Composer, overrides: Sequence[str]) -> tuple[str
     if not any(
         override.key_or_group.startswith(tuple(f"{group}." for group in TARGET_GROUPS)) for override in parsed.values()
     ):
-        choices = list(overrides)  # class keys cannot be rejected, so the plan's own composition can be reused
+        choices = list(overrides)  # no override sets a key of a class, so all can be composed, as for the plan
     targets = [override.key_or_group for override in parsed.values() if _sets_target(override)]
     master = composer.master(choices)
     own = [f"{group}={OWN_CHOICE}" for group in TARGET_GROUPS if _is_replaced(composer, master, targets, group)]

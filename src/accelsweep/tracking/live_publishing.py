@@ -2,7 +2,7 @@
 
 The publisher is a separate lowest-priority process that only reads the sweep's files, so it cannot disturb a
 measurement. It makes a final full pass on SIGTERM or Ctrl-C, or when the sweep's driver has ended. A store that does
-not answer is reported once and retried with backoff.
+not respond is reported once and retried with backoff.
 
     python -m accelsweep.tracking.live_publishing sweeps/NAME [--follow] [--tracking-uri URI] [--until-pid PID]
 """
@@ -54,7 +54,7 @@ _FAIL_FAST = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEO
 
 
 class LivePublisher:
-    """Publishes a sweep's changes at each `poll`. Store failures do not raise."""
+    """Publishes a sweep's changes at each `poll`. A store failure does not raise an exception."""
 
     def __init__(self, folder: SweepFolder, uri: str, echo: Echo) -> None:
         """`uri` is the resolved URI of the store."""

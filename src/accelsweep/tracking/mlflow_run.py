@@ -84,7 +84,11 @@ def epoch_ms(iso: str) -> int:
 
 
 def storable_text(value: Any, limit: int = _MAX_TAG) -> str:
-    """Return a value as text for any store: JSON unless it is a string, secrets masked, truncated to `limit`."""
+    """Return a value as text that any store accepts.
+
+    A value that is not a string is formatted as JSON. Secrets are masked, and the text is truncated to `limit`
+    characters.
+    """
     text = masked(override_value(value).replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode())
     if len(text) <= limit:
         return text

@@ -19,8 +19,8 @@ from accelsweep.tracking.snapshot import report_digest, run_digest
 from accelsweep.tracking.store_uri import resolve_uri, sqlite_path
 
 SWEEP_CONTINUES = "; the sweep goes on"
-"""The suffix of messages that a publisher prints about a store during a sweep. The driver shows such lines
-immediately."""
+"""The suffix of the messages about a store that a publisher prints during a sweep. The driver shows lines with this
+suffix immediately."""
 
 
 class PublishedCopy(Frozen):
@@ -60,7 +60,8 @@ def up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
 def verified_up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
     """Return whether the store is a SQLite file that is verifiably up to date.
 
-    A server may have been restored from a backup older than `published.json`, so only publishing can verify it.
+    A server may have been restored from a backup older than `published.json`, so only publishing can verify that its
+    copy is up to date.
     """
     return sqlite_path(resolve_uri(folder.home, tracking_uri)) is not None and up_to_date(folder, tracking_uri)
 

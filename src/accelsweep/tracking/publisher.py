@@ -1,7 +1,8 @@
-"""Copies a sweep to MLflow: snapshots the folder, lists the store, writes differences, and repeats until none remain.
+"""Copies a sweep to MLflow.
 
-The same loop makes a first copy, resumes an interrupted copy, replaces runs that were measured again, and converges
-when several publishers run at once.
+Each pass compares a snapshot of the folder with the store and writes the differences, until none remain. The same loop
+makes a first copy, resumes an interrupted copy, replaces remeasured runs, and converges when several publishers run at
+once.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ def publish_runs(writer: RunWriter, snapshot: Snapshot) -> set[str]:
             writer.write(run)
             keys.add(run.key)
     if group is None:
-        writer.remove(UNSUPPORTED_KEY)  # possible only now, when no setting has it as its parent
+        writer.remove(UNSUPPORTED_KEY)  # only after the settings are written, so that none still has it as its parent
     for running in snapshot.running.values():
         writer.write(running_run(running, settings[running.setting]))
     for finished in snapshot.finished.values():
@@ -184,14 +185,14 @@ def publish_runs(writer: RunWriter, snapshot: Snapshot) -> set[str]:
             try:
                 writer.write(finished_run(snapshot.folder, finished, setting))
             except (DamagedFile, FileNotFoundError):
-                continue  # it changed in the meantime: the next snapshot reports it
+                continue  # the record has changed or disappeared in the meantime: the next snapshot shows that
     return keys
 
 
 def reset_store(folder: SweepFolder, tracking_uri: str | None, echo: Echo = print) -> None:
     """Make way for a new copy: move a SQLite file aside, or delete this sweep's runs (restorable in MLflow).
 
-    Raises StoreUnavailable if a server does not answer or rejects the request.
+    Raises StoreUnavailable if a server does not respond or rejects the request.
     """
     uri = resolve_uri(folder.home, tracking_uri)
     path = sqlite_path(uri)

@@ -1,7 +1,7 @@
 """Builds MLflow runs for repeats and reports; all numbers are copied from records, and none are computed.
 
-Tags with a plain name (`outcome`, `hardware`, `verdict`) are for people; those that start with `accelsweep.` belong to
-the publisher. Metrics keep the names used in records, which include the unit.
+Tags with a plain name (`outcome`, `hardware`, `verdict`) are for users; those that start with `accelsweep.` are for the
+publisher's own use. Metrics have the same names as in records, including the unit.
 """
 
 from __future__ import annotations

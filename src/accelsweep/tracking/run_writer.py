@@ -116,8 +116,8 @@ class RunWriter:
     def kill_abandoned(self, keys: Collection[str]) -> None:
         """Mark as KILLED all runs that the store lists as running, except those whose key is in `keys`.
 
-        The digest is invalidated first, so that the run is filled again if the publisher dies here and the run is later
-        resumed.
+        The digest is invalidated first, so that the run is rewritten if the publisher dies at this point and the run is
+        later resumed.
         """
         for run in [run for duplicates in self.stored.values() for run in duplicates]:
             if run.status == "RUNNING" and run.key not in keys:
@@ -204,7 +204,7 @@ def _is_same_measurement(stored: StoredRun, desired: MlflowRun) -> bool:
 
 
 def _metric_points(stored: StoredRun, desired: MlflowRun) -> list[Metric]:
-    """Return the points to log; a withdrawn aggregate becomes NaN, since MLflow cannot delete metrics.
+    """Return the points to log; an aggregate that no longer exists becomes NaN, since MLflow cannot delete metrics.
 
     MLflow shows the latest point. Aggregates change, so their points use the current time; a repeat's metrics use its
     end time.

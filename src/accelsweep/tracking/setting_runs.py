@@ -1,7 +1,7 @@
 """Settings as MLflow runs, the parents of their repeats, with aggregates from findings.json.
 
 A setting that ran on several kinds of hardware has several findings, but an MLflow run stores only one value per
-metric. Such a run therefore omits the aggregates; its verdict says so, and its description lists the hardware.
+metric. Such a run therefore omits the aggregates; its verdict gives the reason, and its description lists the hardware.
 """
 
 from __future__ import annotations

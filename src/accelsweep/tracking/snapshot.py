@@ -197,8 +197,8 @@ def merge_tags(tags_of_runs: Iterable[Mapping[str, str]]) -> dict[str, str]:
 def run_digest(source: str, axes: Mapping[str, Any]) -> str:
     """Return the digest of a repeat's MLflow run.
 
-    It includes the plan's axes: a later revision may sweep another key, which changes the run's name and params but not
-    its record.
+    It includes the plan's axes: if a later revision sweeps an additional key, the run's name and params change but its
+    record does not.
     """
     return sha256_text(canonical_json([_LAYOUT_VERSION, source, axes]))
 

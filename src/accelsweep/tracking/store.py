@@ -104,7 +104,7 @@ def connect(folder: SweepFolder, uri: str, records: Collection[str] = ()) -> Sto
     """Return the sweep's experiment in the store at `uri`, creating both if needed.
 
     `records` contains the SHA-256 digests of the sweep's records, which identify a copy published from another folder.
-    Raises mlflow's MlflowException or OSError if the store does not answer.
+    Raises MLflow's MlflowException or an OSError if the store does not respond.
     """
     from mlflow import MlflowClient
 
@@ -121,9 +121,9 @@ def get_or_create_experiment(
 ) -> Experiment:
     """Return the sweep's experiment, created or restored if needed.
 
-    Raises InputError if other sweeps own all candidate names. A SQLite file belongs to its folder, so the name
-    identifies the experiment. Other stores are shared: the sweep is identified by an ID, and its experiment takes the
-    first name that no other sweep owns.
+    Raises InputError if other sweeps own all candidate names. A SQLite file serves a single folder, so the sweep's name
+    identifies the experiment. Other stores are shared: the sweep is identified by an ID, and its experiment is given
+    the first name that no other sweep owns.
     """
     if sqlite_path(uri) is not None:
         existing = client.get_experiment_by_name(folder.name)
@@ -244,10 +244,10 @@ def _stored_run(run: Run) -> StoredRun:
 def create_database(uri: str, home: Path, sweep: str = "NAME") -> None:
     """Atomically create the file of a SQLite store if it does not exist. Does nothing for any other store.
 
-    MLflow's first migration of a SQLite file is not guarded against other processes. The file is therefore created
-    under a temporary name and linked into place once complete. If another process, such as a run's own logger, is
-    creating the file in place, this function waits for it. Raises StoreDamaged if the path is not a regular file, and
-    InputError on a file system that does not support file locking.
+    MLflow does not protect its first migration of a SQLite file against concurrent processes. The file is therefore
+    created under a temporary name and linked into place once complete. If another process, such as a run's own logger,
+    is creating the file in place, this function waits for it. Raises StoreDamaged if the path is not a regular file,
+    and InputError on a file system that does not support file locking.
     """
     for logger in ("alembic", "mlflow.store.db"):
         logging.getLogger(logger).setLevel(logging.WARNING)  # otherwise each of about 50 migrations is logged
@@ -324,11 +324,11 @@ def _check_sqlite(uri: str) -> None:
 
 @contextlib.contextmanager
 def _database_lock(uri: str) -> Iterator[None]:
-    """Lock out other publishers, and check that the database answers, since MLflow would retry for 100 seconds.
+    """Lock out other publishers, and check that the database responds, since MLflow would retry for 100 seconds.
 
     MLflow guards table creation only against processes on the same machine. The lock is a PostgreSQL advisory lock;
-    other databases are only checked. Raises ConnectionError if the database does not answer, or if another publisher
-    changed it anyway.
+    other databases are only checked. Raises ConnectionError if the database does not respond, or if another publisher
+    changed it concurrently.
     """
     import sqlalchemy
 

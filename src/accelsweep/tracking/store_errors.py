@@ -54,11 +54,11 @@ _SAFE = "All records are safe"
 
 
 class StoreUnavailable(AccelsweepError):
-    """MLflow did not answer, or rejected the request. The records are safe; publishing can be repeated at any time."""
+    """MLflow did not respond, or rejected the request. The records are safe; publishing can be repeated at any time."""
 
 
 class StoreDamaged(DamagedFile):
-    """A SQLite store's file cannot be read. It may contain more than our copies, so it is never deleted."""
+    """A SQLite store's file cannot be read. It may contain data other than our copies, so it is never deleted."""
 
     def __init__(self, path: Path, why: str, sweep: str = "NAME") -> None:
         """`sweep` is the sweep to be published."""
@@ -127,7 +127,7 @@ def user_name(uri: str) -> str | None:
     from mlflow.utils.credentials import read_mlflow_creds
 
     login = (urlsplit(uri).username or read_mlflow_creds().username) if is_server(uri) else None
-    with contextlib.suppress(KeyError, OSError):  # a container's user may have no name
+    with contextlib.suppress(KeyError, OSError):  # the user in a container may not have a name
         return login or getpass.getuser()
     return None
 

@@ -38,7 +38,7 @@ def sqlite_uri(path: Path, query: Mapping[str, Any] | None = None) -> str:
     """Return the URI of a SQLite store for any file name; `query` contains driver options.
 
     SQLAlchemy reads a path only up to the first question mark, so a path that contains one is passed as a `file:` URI.
-    Its slashes are quoted as well, because MLflow creates everything before the last slash as a folder.
+    Its slashes are percent-encoded as well, because MLflow creates a folder from everything before the last slash.
     """
     if "?" not in str(path) and not query:
         return f"{_SQLITE}{path}"  # same result as below, without the slow import of SQLAlchemy

@@ -46,7 +46,7 @@ _OTHER_SERVER_OPTIONS = re.compile(
     r"MLFLOW_(HOST|PORT|WORKERS|STATIC_PREFIX|ARTIFACTS_ONLY|SERVE_ARTIFACTS|DEFAULT_ARTIFACT_ROOT|EXPOSE_PROMETHEUS"
     r"|GUNICORN_OPTS|UVICORN_OPTS|APP_NAME|REGISTRY_STORE_URI|READ_REPLICA_BACKEND_STORE_URI|SERVER_\w+)"
 )
-"""Variables from which `mlflow server` reads options; values meant for a shared server would redirect or close ours."""
+"""Variables from which `mlflow server` reads options; values meant for a shared server would break the local one."""
 
 
 def serve_ui(
