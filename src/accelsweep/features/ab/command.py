@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 class VersionsRequest(Extension):
     """The versions to compare (the commits `names` or the environments `pythons`, baseline first), and the gate.
 
-    `pins` are the commits that `names` resolved to when the sweep was first planned. If `preview` is set, trees are
-    removed after planning.
+    `pins` are the commits that `names` resolved to when the sweep was first planned. If `preview` is set, the versions'
+    source trees are removed after planning.
     """
 
     command: Literal["ab"] = "ab"
@@ -64,7 +64,7 @@ class VersionsRequest(Extension):
         return parse_gate(self.fail_if) if self.fail_if is not None else None
 
     def resolved(self, home: Path, request: Request) -> Request:
-        """Return the request with the sweep's name; with `--until-decided`, the gate also sets the threshold."""
+        """Return the request with the sweep's name; with `--until-decided`, use the gate's threshold by default."""
         from accelsweep.planning.checked_grid import comparison_name
 
         gate, overrides = self.gate, request.overrides
@@ -171,7 +171,7 @@ class AbAnswer(Answer):
 
     @classmethod
     def from_comparison(cls, comparison: VersionComparison) -> AbAnswer:
-        """Return the command's answer for a comparison."""
+        """Convert a comparison to the command's JSON answer."""
         from accelsweep.analysis.compare_sweeps import GateState
 
         findings, manifest = comparison.findings, comparison.manifest
@@ -239,7 +239,7 @@ def preview_versions(home: Path, request: Request, *, as_json: bool = False, out
 def split_arguments(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Split command-line arguments into version names and Hydra overrides.
 
-    An override contains `=` or starts with `~`; no revision does.
+    An override contains `=` or starts with `~`, which no revision name does.
     """
     overrides = tuple(word for word in arguments if "=" in word or word.startswith("~"))
     return tuple(word for word in arguments if word not in overrides), overrides
@@ -284,7 +284,7 @@ def ab(
 # `--format github`: https://docs.github.com/actions/reference/workflow-commands-for-github-actions
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
-"""The runner sets this variable to the path of the step's Markdown summary file."""
+"""The GitHub Actions runner sets this variable to the path of the step's Markdown summary file."""
 
 _LEVELS: Mapping[str | None, str] = {"regression": "error", "not measured": "warning"}
 
@@ -305,7 +305,7 @@ def annotate(answer: AbAnswer) -> None:
 
 
 def annotation(row: VersionedSetting, fail_if: str | None) -> str:
-    """Return a workflow command: error for a regression, warning if the setting could not be judged, else notice."""
+    """Return a GitHub workflow command: error for a regression, warning if it could not be judged, else notice."""
     level = _LEVELS.get(row.gate, "notice")
     gate = f" ({row.gate}: {fail_if})" if row.gate is not None else ""
     ratio = f"{ratio_text(row.ratio)}, " if row.ratio else ""

@@ -1,4 +1,4 @@
-"""The grid of `accelsweep ab`: each version is composed from its own `conf/`, as a value of the axis `version`."""
+"""The grid of `accelsweep ab`: each version is a value of the axis `version`, composed from its own `conf/`."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from accelsweep.run_config import VERSION
 def versioned_grid(folder: SweepFolder, trees: Sequence[Tree], overrides: Sequence[str]) -> VersionedGrid:
     """Return the settings of all versions; the versions of each setting are adjacent, starting with the first version.
 
-    Sweep-wide options come from the last version, which is under test. Raises InputError if any version contains an
-    error, or if none of the measured modules comes from a version.
+    Sweep-wide options come from the last version, which is the one under test. Raises InputError if any version
+    contains an error, or if none of the measured modules comes from a version's source tree.
     """
     grids = [(tree.version, _version_grid(folder, tree, overrides)) for tree in trees]
     if len({canonical_json(grid.axes) for _, grid in grids}) > 1:

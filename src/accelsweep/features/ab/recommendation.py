@@ -30,7 +30,7 @@ _ORDER = (
 def about_versions(situation: Situation, more: int) -> Recommendation | None:
     """Return the recommendation, slowest settings first; None if no versions are compared.
 
-    `more` is the number of blocks that would settle the undecided comparisons.
+    `more` is the number of additional blocks that would settle the undecided comparisons.
     """
     manifest = situation.manifest
     if not manifest.compared:
@@ -77,7 +77,7 @@ def _comparison_text(setting: SettingFinding, first: str) -> str:
 
 
 def _label(setting: SettingFinding) -> str:
-    """Return a suffix such as ` at batch 256`, or "" if the versions are the only axis."""
+    """Return a suffix such as ` at batch 256`, or "" if `version` is the only axis."""
     parts = list(axis_descriptions(without_version(setting.axes)))
     while len(parts) > 1 and len(" ".join(parts).split()) > _MAX_LABEL_WORDS:
         parts.pop(0)

@@ -21,7 +21,7 @@ from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.layout import REPORTS_FOLDER, SWEEPS_FOLDER
 
 WORKING_TREE = "."
-"""The version name of the working tree: tracked files, and untracked files that git does not ignore."""
+"""The version name of the working tree, which comprises tracked files and untracked files not ignored by git."""
 
 _OUTPUT_FOLDERS = (SWEEPS_FOLDER, REPORTS_FOLDER, "mlruns", "mlartifacts", ".snakemake")
 

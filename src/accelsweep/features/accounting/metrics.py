@@ -1,4 +1,4 @@
-"""The metrics of a run's job, from the cluster's accounting."""
+"""Metrics of the job that contained a run, taken from the cluster's accounting data."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _duration(seconds: float) -> str:
 
 
 def _queue_sentence(settings: Sequence[SettingFinding]) -> str:
-    """Return a note if excluding queue time changes which setting is first, else ""."""
+    """Return a note if excluding queue time changes which setting ranks first, else ""."""
     known = [setting for setting in settings if _median(setting, QUEUED_RESULT) is not None]
     if not known:
         return ""

@@ -34,7 +34,7 @@ PROVENANCE = "slurm"
 
 
 def job_of(environment: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Return the Slurm job number from a record's `environment`; None if the run was not in a job."""
+    """Return the Slurm job number from a record's `environment`; None if the run was not part of a job."""
     number = RunEnvironment(environment).before.variables.get("SLURM_JOB_ID")
     return str(number) if number is not None else None
 
@@ -86,7 +86,7 @@ _SLURMDBD_SECONDS = 6.0
 """slurmctld reports a job's end to slurmdbd within this time."""
 
 _REQUEUED = re.compile(r"REQUEUED|PREEMPTED|NODE_FAIL|RESIZING")
-"""Final states of a start after which the job continues under the same number."""
+"""Final states of one start of a job, after which the job continues under the same number."""
 
 _INVALID_JOULES = 2.0**63
 """Larger values are either Slurm's 64-bit codes for "unknown", as printed by old versions, or negative numbers."""

@@ -41,7 +41,7 @@ class Tier(StrEnum):
 
 
 class Fit(StrEnum):
-    """Whether an offer meets a bound: with its whole interval, with part of it, not at all, or unknown."""
+    """Whether an offer meets a bound: its whole interval does, part of it does, none of it does, or unknown."""
 
     surely = "surely"
     perhaps = "perhaps"
@@ -89,7 +89,7 @@ class Offer(Frozen):
 
     @property
     def devices(self) -> str:
-        """`8 x H100 SXM`."""
+        """The devices in words, such as `8 x H100 SXM`."""
         return self.name if self.tier is Tier.none or self.key is None else f"{self.count} x {self.name}"
 
 
@@ -136,7 +136,7 @@ def offers_of(findings: Findings, prices: Prices, training: Training) -> tuple[O
 
 
 def _measured(findings: Findings, projections: Projections, prices: Prices, training: Training) -> Iterator[Offer]:
-    """Yield an offer for each measured tier: the projected setting, or else the fastest one."""
+    """Yield an offer for each measured tier, preferring the setting that was projected to the fastest one."""
     best: dict[Tier, tuple[SettingFinding, Estimate]] = {}
     rated = [(setting, rate) for setting in findings.settings if (rate := rate_of(setting)) is not None]
     for setting, rate in sorted(rated, key=lambda pair: (pair[0].setting != projections.setting, -pair[1].value)):
@@ -372,7 +372,7 @@ def _sort_key(offer: Offer) -> tuple[bool, int, float, int, float, str]:
 
 
 def named(offer: Offer) -> str:
-    """Return an offer's devices, marked if projected."""
+    """Format an offer's devices, with a note if its numbers are projected."""
     return offer.devices if offer.measured else f"{offer.devices} (projected)"
 
 

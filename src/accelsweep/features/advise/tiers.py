@@ -69,7 +69,7 @@ def _choice(offers: Sequence[Offer], terms: Terms, which: str, bound: float) -> 
 
 
 def _of_memory(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
-    """Yield what would be cheaper if it were known to fit in memory."""
+    """Yield which devices would be cheaper if the batch were known to fit in their memory."""
     cost = _cost(choice, lambda span: span.value)
     unsure = [one for one in offers if one.room is MemoryFit.unsure and grade(one) == 1]
     cheaper = [one for one in unsure if Fit.perhaps not in (one.in_time, one.in_budget)]
@@ -83,7 +83,7 @@ def _either(names: Iterable[str]) -> str:
 
 
 def _of_ends(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
-    """Yield the interval ends that would make a different device kind cheapest; devices of a kind share errors."""
+    """Yield which ends of intervals would make another device kind the cheapest; within a kind, errors are shared."""
     own, rivals = usd_of(choice), _rivals(offers, choice)
     if own is None or own.high is None:
         return
@@ -147,7 +147,7 @@ def advise_on(offers: Sequence[Offer], terms: Terms) -> Advice:
 def least_tier(offers: Sequence[Offer]) -> Offer | None:
     """Return the best-ranked offer in the lowest tier that certainly meets both bounds, or None.
 
-    This machine is already available. If it has no price, its cost does not count towards the budget.
+    This machine is already available, so if no price is known for it, its cost does not count towards the budget.
     """
     for tier in Tier:
         for one in offers:
@@ -185,7 +185,7 @@ def _perhaps(offers: Sequence[Offer]) -> str:
 
 
 def _at_least(offers: Sequence[Offer], terms: Terms) -> str:
-    """Return how many of the fastest device would be needed at minimum, assuming perfect scaling."""
+    """Describe how many of the fastest devices the deadline would require, assuming perfect scaling."""
     single = [one for one in offers if one.tier is Tier.one and hours_of(one) is not None]
     fastest = min(single, key=lambda one: (hours_of(one) or (math.inf,))[0], default=None)
     hours = None if fastest is None else hours_of(fastest)

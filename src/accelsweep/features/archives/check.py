@@ -58,7 +58,7 @@ _MAX_DIRECTORY_BYTES = 300
 _UNREADABLE = (
     zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError,
 )  # fmt: skip
-"""Errors of `zipfile` for damaged or malicious files."""
+"""Errors that `zipfile` raises for damaged or malicious files."""
 
 
 class RefusedArchive(InputError):

@@ -95,7 +95,7 @@ def _move(staged: SweepFolder, folder: SweepFolder) -> None:
 
 
 def _differing(archive: CheckedArchive, staged: SweepFolder, report: list[str]) -> Iterator[str]:
-    """Yield the files that differ between the archive and the files that its records produce locally."""
+    """Yield the archive's files that differ from those that its records produce locally."""
     theirs = Findings.unsealed(archive.read("sweep/findings.json"), archive.path)
     if theirs != Findings.read(staged.findings):
         yield "findings.json"

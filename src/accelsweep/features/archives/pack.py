@@ -56,7 +56,7 @@ MAX_ARCHIVE_BYTES = 2 * 2**30
 """Maximum size of an archive, both packed and unpacked."""
 
 MAX_FILE_BYTES = 256 * 2**20
-"""Maximum size of a single file, because documents are read into memory whole."""
+"""Maximum size of a single file, limited because entire documents are read into memory."""
 
 PLAN_PLACE, NUMBERS_PLACE, PAGE_PLACE = f"sweep/{MANIFEST_FILE}", f"sweep/{FINDINGS_FILE}", f"report/{PAGE}"
 """Paths that every archive contains."""
@@ -261,7 +261,7 @@ def drawn_with() -> dict[str, str]:
 
 
 MAX_STEP_ROWS = 5_000_000
-"""Maximum number of rows (steps times ranks) in a run's table."""
+"""Maximum number of rows (steps times ranks) in a run's table of steps."""
 
 _PHASES = frozenset({"warmup", "window"})
 

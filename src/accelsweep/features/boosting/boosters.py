@@ -125,7 +125,7 @@ class XGBoost:
         seed: int = 0,
         classes: int = 2,
     ) -> None:
-        """`parameters` are passed to XGBoost. Raises Unsupported if this build lacks the `device`."""
+        """`parameters` are passed to XGBoost. Raises Unsupported if this build does not support the `device`."""
         if remedy := install_command("xgboost"):
             raise Unsupported(f"model=xgboost needs XGBoost: {remedy}")
         import xgboost
@@ -171,7 +171,7 @@ class XGBoost:
 
     @contextmanager
     def together(self, rank: int, size: int, first: Callable[[Any], Any]) -> Iterator[None]:
-        """Join XGBoost's communicator. The tracker is a thread in rank 0."""
+        """Join XGBoost's communicator. Its tracker runs in a thread on rank 0."""
         from xgboost import collective
         from xgboost.tracker import RabitTracker
 

@@ -28,7 +28,7 @@ LIBRARIES = {
         "scikit-learn", "sklearn", ("cpu",), False
     ),
 }
-"""`model._target_` -> library. The limits of a user's class become apparent only when it runs."""
+"""`model._target_` -> library. The limits of a user-defined class become apparent only when it runs."""
 
 
 _EXTRAS = {"xgboost": "boosting", "lightgbm": "lightgbm"}
@@ -99,6 +99,6 @@ def check(config: SettingConfig, file_of: FileOf) -> None:
 
 
 def version_of(config: SettingConfig) -> str | None:
-    """Return the module whose version determines the speed; None for a user's class."""
+    """Return the module whose version determines the speed; None for a user-defined class."""
     library = LIBRARIES.get(config.model_target)
     return None if library is None else library.module

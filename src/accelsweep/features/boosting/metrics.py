@@ -1,4 +1,4 @@
-"""The metrics that boosted trees report."""
+"""The metrics reported for boosted trees."""
 
 from __future__ import annotations
 

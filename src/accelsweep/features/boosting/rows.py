@@ -19,11 +19,11 @@ RELEVANT_COLUMNS = 6
 """The number of columns that determine the class; the others are noise."""
 
 NOISE = 0.7
-"""Standard deviation of the noise added to the rule's value, whose own standard deviation is about 1.4."""
+"""Standard deviation of the noise added to the classification rule's value, whose standard deviation is about 1.4."""
 
 
 class MadeRows(FiniteData):
-    """Synthetic rows of two classes: normal features, some of which determine the class, with noise."""
+    """Synthetic rows of two classes: normally distributed features, some of which determine the class, plus noise."""
 
     def __init__(
         self, rows: int = 100_000, features: int = 20, held_out: int = 50_000, **delivery: Unpack[DataOptions]
@@ -50,7 +50,7 @@ class MadeRows(FiniteData):
     def refuse_beyond(self, room: FreeMemory) -> None:
         """Raise MemoryError if the rows plus a copy in the library's format exceed `room`.
 
-        Otherwise the kernel's OOM killer would pick a process.
+        Otherwise the kernel's OOM killer would choose which process to kill.
         """
         size = 4 * self._features * (self._rows + self._held_out)
         if 2 * size > room.bytes:
@@ -77,7 +77,7 @@ def _whole_number(key: str, value: float) -> int:
 
 
 def _value(rows: Tensor) -> Tensor:
-    """Return the rule's value (rows,), a nonlinear function that no single split can capture."""
+    """Return the classification rule's value (rows,), a nonlinear function that no single split can capture."""
     a, b, c, d, e, f = rows[:, :RELEVANT_COLUMNS].unbind(1)
     return a * b + torch.sin(3 * c) + d.abs() - 0.8 + 0.5 * e * (f > 0)
 

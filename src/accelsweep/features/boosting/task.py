@@ -1,7 +1,8 @@
 """`task: boosting`: a boosted-tree library fits the same rows repeatedly. A step is a complete fit from scratch.
 
 The number of samples in a fit is rows times rounds, because a round passes over all rows once, like an epoch. Ranks get
-equal shares of the rows. Rows are read before the window, and also prepared if the library supports it.
+equal shares of the rows. Rows are read before the window, and also converted to the library's format if it supports
+that.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Fitting:
     prepare_seconds: float | None
 
     def __init__(self, spec: RunSpec, place: RankPlace, clock: Clock = monotonic) -> None:
-        """Select the device. Raises Unsupported if this machine lacks it."""
+        """Select the device. Raises Unsupported if this machine has no such device."""
         self._spec, self._place, self._clock = spec, place, clock
         if spec.config.precision != self.precision:
             raise Unsupported(f"task=boosting does not support precision={spec.config.precision}; use {self.precision}")
@@ -88,7 +89,7 @@ def together(booster: Booster, place: RankPlace) -> AbstractContextManager[None]
 
 
 class Boosting:
-    """Fits throughout the window, then measures the quality on held-out rows."""
+    """Fits models throughout the window, then measures the last one's quality on held-out rows."""
 
     tolerated_failures = ANY_FAILURE
 
@@ -98,7 +99,7 @@ class Boosting:
         self._driver: Fitting | None = None
 
     def driver(self) -> Fitting:
-        """Return the driver of the fits."""
+        """Return the driver that runs the fits."""
         self._driver = Fitting(self._spec, self._place)
         return self._driver
 

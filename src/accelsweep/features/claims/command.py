@@ -67,7 +67,7 @@ class ClaimsRequest(Extension):
 
     @property
     def folder(self) -> str:
-        """The command's folder; the command plans a sweep for each claim."""
+        """The command's own folder, because it plans a separate sweep for each claim."""
         return GROUP
 
     def resolved(self, home: Path, request: Request) -> Request:

@@ -47,7 +47,7 @@ PROJECTION_CONFIDENCE = 0.9
 """The confidence of a projection's interval."""
 
 RATE_FIGURE = ClaimFigure(setting={"of": "what is projected"}, unit="1/s")
-"""The figure required to project a setting: a rate."""
+"""The figure that a setting must have in order to be projected: its rate."""
 
 
 def build_section(analysis: Analysis) -> Claims | None:
@@ -139,7 +139,7 @@ class _Workload:
 
 @dataclass(frozen=True)
 class _Value:
-    """A workload's value as a logarithm, its projection half-width (0 if measured), and its settings."""
+    """A workload's log value, the half-width of its projection interval (0 if measured), and its settings."""
 
     log: float
     half: float
@@ -155,7 +155,7 @@ class CompositeJudge:
     across: Collection[str] = ()
 
     def __call__(self, one: StatedFigure, groups: Sequence[SettingRuns], family: Family) -> ClaimFinding:
-        """Return the finding on a figure; its reason names the workloads without a value."""
+        """Return the finding on a figure; its reason lists the workloads without a value."""
         if one.figure.between is not None:
             return self._between(one, family)
         values: list[_Value] = []
@@ -176,7 +176,7 @@ class CompositeJudge:
         return _projected_mean(one, values, without, several=several)
 
     def _between(self, one: StatedFigure, family: Family) -> ClaimFinding:
-        """Return the finding on a figure between two sweeps."""
+        """Return the finding on a figure that compares two sweeps."""
         figure = one.figure
         assert figure.between is not None, "only for such figures"
         sides: list[Side] = []

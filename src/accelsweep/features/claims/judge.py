@@ -46,7 +46,7 @@ _UNKNOWN = object()
 
 @dataclass(frozen=True)
 class Side:
-    """The values required on one side of a figure, and its settings; if not `known`, these may not match."""
+    """The values required on one side of a figure, and the selected settings; if not `known`, they may not match."""
 
     wanted: Mapping[str, Any]
     settings: tuple[SettingRuns, ...]
@@ -195,7 +195,7 @@ def share(times: int, of: int, family: Family, unit: str) -> Estimate:
 
 @dataclass(frozen=True)
 class StatedFigure:
-    """A figure with its claim, and the analogue's description if the figure belongs to one."""
+    """A figure with its claim, and the analogue's description if the figure belongs to an analogue."""
 
     claim: Claim
     figure: ClaimFigure
@@ -219,9 +219,9 @@ def judge_claims(
 ) -> tuple[ClaimFinding, ...]:
     """Return the finding on each figure. Intervals of all figures that the plan can test hold simultaneously.
 
-    The two settings of a ratio may differ in the values that select them and in the fields `across`. The rest of the
-    config and the software must be identical, and so must the hardware if the accelerator is the same. The two ratios
-    of a ratio of ratios may differ in any way.
+    The two settings of a ratio may differ in the values that select them and in the fields listed in `across`. The rest
+    of the config and the software must be identical, and so must the hardware if the accelerator is the same. The two
+    ratios of a ratio of ratios may differ in any way.
     """
     stated = []
     for claim in claims:
@@ -244,7 +244,7 @@ def judge_claims(
 
 
 def judge_in_sweep(one: StatedFigure, sides: Sequence[Side], family: Family, across: Collection[str]) -> ClaimFinding:
-    """Return the finding on a figure whose sides are in the same sweep."""
+    """Return the finding on a figure that uses the settings of a single sweep."""
     for (ratio, _), side in zip(one.sides(), sides, strict=True):
         if problem := selection_error(side) or missing_value(ratio, side):
             return make_finding(one, *problem)

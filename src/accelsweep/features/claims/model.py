@@ -118,7 +118,7 @@ GROUP = "claims"
 """The folder for experiments that test claims, and for the `accelsweep claims` output in `sweeps/` and `reports/`."""
 
 OUTCOME = "outcome."
-"""Prefix of the metrics that measure the share of runs with an outcome, such as `outcome.diverged`."""
+"""Prefix of the metrics that measure the share of runs with a given outcome, such as `outcome.diverged`."""
 
 Selection = Annotated[dict[str, Any], Field(min_length=1)]
 
@@ -288,9 +288,9 @@ class ClaimFinding(Frozen):
     """A claim's figure with its measured value; `reason` explains why the verdict or the interval is missing.
 
     `analogue` describes the smaller experiment that the figure belongs to, and is None for the claim itself. `setting`
-    and `against` name the measured settings, `labels` describe them, and `doubts` are the doubts about their runs.
-    `published` contains values published by others, keyed by label. `projected` is the value on the board `board`, in
-    which case nothing was tested. `unit` is None for a ratio.
+    and `against` are the IDs of the measured settings, `labels` describe them, and `doubts` are the doubts about their
+    runs. `published` contains values published by others, keyed by label. `projected` is the value on the board
+    `board`, in which case nothing was tested. `unit` is None for a ratio.
     """
 
     id: str
@@ -347,9 +347,9 @@ def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def with_published(report: Mapping[str, Any], home: Path) -> dict[str, Any]:
-    """Return the `report` options with imported rows replaced by their values, so that a plan is self-contained.
+    """Return the `report` options with queries for rows replaced by the rows' values, so that a plan is self-contained.
 
-    Raises InputError if a query matches no row, several rows or a row in another unit, or if a board is unknown.
+    Raises InputError if a query matches no row, several rows or a row in a different unit, or if a board is unknown.
     """
     claims = claims_in(report)
     if not claims:

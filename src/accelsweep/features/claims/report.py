@@ -118,7 +118,7 @@ def _doubts(claim: ClaimFinding) -> str:
 
 
 def _statement(claim: ClaimFinding) -> Entry:
-    """Return the statement or the analogue's description, with the claim's and the figure's names."""
+    """Return the statement or the analogue's description, with the names of the claim and the figure."""
     figure = f": {claim.figure}" if claim.figure else ""
     if claim.analogue:
         return Entry(f"{claim.id}, analogue{figure}", claim.analogue, tone="absent")
@@ -329,7 +329,7 @@ class Verdicts:
 
     @property
     def machines(self) -> str:
-        """The kinds of hardware with measurements."""
+        """The kinds of hardware on which claims were measured."""
         names = dict.fromkeys(hardware.name for one in self.sweeps for hardware in one.hardware)
         return " and ".join(names) or "nothing was measured"
 

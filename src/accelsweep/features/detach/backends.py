@@ -118,7 +118,7 @@ class DetachOptions(BaseModel):
 
 
 _DEFAULT_MEM_MB = 4000
-"""Enough to run Snakemake, the publisher and the report simultaneously."""
+"""Enough memory to run Snakemake, the publisher and the report simultaneously."""
 
 _SIGNAL_SECONDS = 180
 
@@ -129,10 +129,10 @@ _POLL_SECONDS = 1.0
 _SQUEUE_TIMEOUT_SECONDS = 5.0
 
 _REASON_TIMEOUT_SECONDS = 10.0
-"""Slurm tries to start a job on submission; a pending job's reason appears soon after."""
+"""Slurm tries to start a job when it is submitted, and reports why it is pending soon afterwards."""
 
 _MAX_AVOIDED_NODES = 8
-"""Maximum nodes to exclude individually because the driver's job would block the sweep's jobs there."""
+"""Maximum number of nodes to exclude individually because the driver's job would block the sweep's jobs there."""
 
 
 class SlurmBackend:
@@ -325,7 +325,7 @@ class SlurmBackend:
 
 
 class TmuxBackend:
-    """A tmux session on its own server, so that it inherits the current environment."""
+    """A tmux session on a separate tmux server, so that it inherits the current environment."""
 
     name: BackendName = "tmux"
     queues = False
@@ -444,7 +444,7 @@ def backend_of(submission: Submission) -> Backend:
 
 
 def exclusive_job_options(site: Site, blocks: Iterable[Resources]) -> list[str]:
-    """Return the sbatch options of each distinct size of whole-node job among the blocks that can run on any node."""
+    """Return the sbatch options of the whole-node jobs that can run on any node, once for each distinct job size."""
     sizes = dict.fromkeys(
         block for block in blocks if block.node is None and site.of_kind(block.node_kind).slurm.exclusive
     )
@@ -506,7 +506,7 @@ class DetachedDriver:
         )
 
     def conflict(self) -> str | None:
-        """Return why this process must not drive the sweep: a Slurm job already does or will do so.
+        """Return why this process must not drive the sweep, if a Slurm job already drives it or is queued to do so.
 
         If Slurm is not installed on this machine, there is no such job, because the sweep was copied here. Raises
         AccelsweepError if Slurm does not answer.

@@ -99,7 +99,7 @@ def detach(home: Path, request: Request, foreground_options: Sequence[str]) -> i
 
 
 def forwarded_secrets(backend: Backend, site: Site) -> dict[str, str]:
-    """Return the variables that must not pass through Slurm; a driver on this machine inherits all variables."""
+    """Return the variables that must not be passed through Slurm; a driver on this machine inherits all variables."""
     if backend.name != "slurm":
         return {}
     return {name: os.environ[name] for name in secrets_in(os.environ, site.slurm.secrets)}
@@ -167,7 +167,7 @@ class _LogFollower:
         self._pending_message = ""
 
     def follow(self) -> int:
-        """Print until the driver has ended; return its exit code."""
+        """Print the log until the driver has ended; return its exit code."""
         while True:
             code = driver_exit_code(self._folder)  # before reading the log, which is complete by then
             self._print_new_lines()

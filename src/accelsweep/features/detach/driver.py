@@ -68,7 +68,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True)
 class PreparedCommand:
-    """A command checked and planned in the terminal: its request, site, and the sweep with the driver's files.
+    """A command checked and planned in the terminal: its request, site, and the sweep that contains the driver's files.
 
     `plan` is the first plan to measure, or None for `claims`, whose driver plans each sweep itself.
     """
@@ -118,10 +118,10 @@ def run_command(home: Path, request: Request) -> int:
 class DriverSpec(Document):
     """The stored command of a detached driver, readable only by its owner.
 
-    `site` is where the sweep's jobs run and, on Slurm, also the driver. `sweeps` lists the names of the sweeps that it
-    drives. `revision` is the plan revision that already contains the repeats of `--add-repeats`. `starts` is the number
-    of drivers so far. `secrets` are environment variables that must not be passed through Slurm, which would store and
-    display them.
+    `site` is where the sweep's jobs run and, on Slurm, where the driver runs too. `sweeps` lists the names of the
+    sweeps that it drives. `revision` is the plan revision that already contains the repeats of `--add-repeats`.
+    `starts` is the number of drivers started so far. `secrets` are environment variables that must not be passed
+    through Slurm, which would store and display them.
     """
 
     kind: ClassVar[str] = "order"

@@ -80,8 +80,8 @@ class Distillation(Classifier):
     ) -> None:
         """`teacher_device` is a torch device such as `cpu` or `cuda:1`; None uses the student's.
 
-        `temperature` softens both outputs; `teacher_weight` is the teacher's share of the loss. The teacher computes in
-        32 bits, regardless of the student's precision.
+        `temperature` softens both outputs; `teacher_weight` is the teacher's share of the loss. The teacher runs in
+        FP32, regardless of the student's precision.
         """
         for name, network in (("teacher", teacher), ("student", student)):
             if not isinstance(network, nn.Module):

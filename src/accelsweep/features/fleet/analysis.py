@@ -1,7 +1,7 @@
 """Compares a fleet's nodes: which are slower, hotter or throttled, and how much nodes differ in general.
 
-Each node is compared with the mean of the other nodes, over all settings. Slower nodes and hotter nodes are each
-corrected for multiple testing with Holm's method.
+Each node is compared with the mean of the other nodes, over all settings. The tests for slower nodes and for hotter
+nodes are each corrected for multiple testing with Holm's method.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ MAX_DISTURBED_SHARE = 0.5
 """A node with a larger share of disturbed runs is not judged; the limit is the same as for settings."""
 
 HOTTER_BY = 5.0
-"""Kelvins above the others at which a node is considered hotter. It exceeds the differences within a rack."""
+"""A node is considered hotter if it exceeds the others by this many kelvins, more than nodes in a rack differ."""
 
 MAX_THROTTLED_SHARE = 0.5
-"""The share of throttled blocks above which the node itself is at fault."""
+"""The share of throttled blocks above which the node itself is considered faulty."""
 
 _ORDER = (NodeVerdict.slower, NodeVerdict.undecided, NodeVerdict.disturbed, NodeVerdict.not_measured, NodeVerdict.sound)
 
@@ -49,7 +49,7 @@ class NodeData:
     celsius: dict[str, float] = field(default_factory=dict)
 
     def add_values(self, metric: str) -> None:
-        """Fill the rates and temperatures from the runs."""
+        """Fill in the rates and temperatures from the runs."""
         by_setting: dict[str, list[tuple[str, float]]] = {}
         celsius: list[tuple[str, float]] = []
         for run in self.runs:

@@ -115,7 +115,7 @@ class FleetFinding(Section):
 
 
 _MAX_NAMES = 4
-"""Maximum number of nodes to name in a sentence; the table lists all nodes."""
+"""Maximum number of nodes to list in a sentence; the table lists all nodes."""
 
 
 def _names(nodes: Sequence[FleetNode]) -> str:

@@ -26,8 +26,8 @@ from accelsweep.records.plan import Block, PlanPart
 FLEET_TOLERANCE = 0.015
 """The default share by which a node may be slower than the others.
 
-Healthy machines of the same model differ: Lambda's ResNet-50 rates on 39 H100 SXM machines have a standard deviation
-of 0.63 %, so about one in a hundred is 1.5 % below the mean. A fault of 2 % is still detected.
+Healthy machines of the same model differ: Lambda's ResNet-50 rates on 39 H100 SXM machines have a standard deviation of
+0.63 %, so about one in a hundred is 1.5 % below the mean. A fault that reduces the rate by 2 % is still detected.
 """
 
 

@@ -20,10 +20,10 @@ from accelsweep.analysis.intervals import Family, Interval, critical_t, mean, va
 from accelsweep.analysis.simultaneous_intervals import moderate
 
 MIN_GROUPS = 2
-"""With fewer groups of at least two values, the components are not identifiable."""
+"""With fewer groups that contain at least two values, the variance components are not identifiable."""
 
 MIN_GROUPS_FOR_INTERVAL = 3
-"""With two groups there is one degree of freedom between them: the interval would reach hundreds of times the value."""
+"""Two groups leave one degree of freedom between them, so the interval would reach hundreds of times the value."""
 
 _NO_SPREAD = 1e-12
 """A standard deviation below this is rounding error, not noise."""
@@ -101,7 +101,7 @@ def _within_interval(square: float, degrees: int, tail: float) -> tuple[float, f
 def _difference_interval(
     first: float, second: float, first_degrees: int, second_degrees: int, tail: float
 ) -> tuple[float, float]:
-    """Return the interval of the difference between two expected mean squares, with `tail` beyond each end.
+    """Return the interval of the difference between two expected mean squares, with probability `tail` beyond each end.
 
     This is the modified large sample method of Graybill and Wang, "Confidence intervals on nonnegative linear
     combinations of variances" (JASA 75, 1980), for differences: Ting, Burdick, Graybill, Jeyaratnam and Lu, "Confidence
@@ -145,7 +145,7 @@ class Deviation:
     reason: str | None = None
 
     def interval(self, family: Family) -> Interval:
-        """Return the interval as one of `family`, never narrower than the plain interval based on the group's noise."""
+        """Return the interval as a member of `family`, never narrower than the plain one based on the group's noise."""
         if self.reason is not None:
             return Interval(self.center, None, self.count, self.reason)
         half_width = critical_t(self.degrees, family.confidence, family.size) * self.error
@@ -169,7 +169,8 @@ class Deviation:
 def deviations_from_others(groups: Sequence[Sequence[float]]) -> list[Deviation]:
     """Return the deviation of each of two or more groups, each with at least one value.
 
-    For a group with a single value or no spread, the interval is omitted, but the group is still one of the others.
+    For a group with a single value or no spread, the interval is omitted, but the group is still included among the
+    others.
     """
     spreads = [math.sqrt(variance(values)) if len(values) > 1 else 0.0 for values in groups]
     noisy = [index for index, spread in enumerate(spreads) if spread > _NO_SPREAD]

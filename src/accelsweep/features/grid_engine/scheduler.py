@@ -228,7 +228,7 @@ class GridEngineScheduler:
         return JobOffer(accepted, message, shlex.join(command), temporary=temporary)
 
     def default_memory_mb(self, needs: Resources) -> int | None:
-        """Return None, because a queue's default is unknown."""
+        """Return None, because a queue's default memory limit is unknown."""
         del needs
         return None
 
@@ -254,7 +254,7 @@ class GridEngineScheduler:
         return [replace(job, reason=reasons.get(job.number, job.reason)) for job in jobs]
 
     def own_jobs(self, log: str, home: Path, blocks: Collection[str]) -> list[Job] | None:
-        """Return these blocks' jobs: an earlier driver's jobs have ended before Snakemake starts."""
+        """Return these blocks' jobs; none belong to an earlier driver, whose jobs end before Snakemake starts."""
         return self.jobs(home, blocks) if "with external jobid" in log else None
 
     def waits(self, job: Job) -> bool:

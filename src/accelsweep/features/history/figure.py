@@ -26,7 +26,7 @@ COLUMNS = (
 HEIGHT = 240
 
 _LEFT_LABELS_FROM = 0.6
-"""From this fraction of the points on, labels are placed left of their rule, as they would not fit on its right."""
+"""Beyond this fraction of the series, labels are placed left of their rule, as they would not fit on its right."""
 
 _LABEL_ROWS = 3
 """The number of rows over which labels are staggered, because adjacent labels would overlap on a phone."""
@@ -53,7 +53,7 @@ class LineFigure(Figure):
 
 
 def line_figure(name: str, title: str, line: HistoryLine) -> LineFigure:
-    """Return a series' figure."""
+    """Return the figure for a series."""
     rows = _rows(line)
     domain = _domain(line.points)
     rows = [{**row, "from": _within(row["low"], domain), "to": _within(row["high"], domain)} for row in rows]

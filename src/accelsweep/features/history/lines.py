@@ -107,7 +107,8 @@ def _step(
     """Return a proposed step with its interval.
 
     The noise is the scatter of points around their levels, pooled over the series. Because fitting the levels reduces
-    the scatter, the noise is at least that between neighbours and that of the repeats within points.
+    the scatter, the noise is assumed to be at least as large as the noise between neighbouring points and the noise of
+    the repeats within a point.
     """
     ends = [0, *places, len(values)]
     parts = [values[a:b] for a, b in pairwise(ends)]
@@ -199,7 +200,7 @@ def points_of(part: Part, seen: set[str], committed: Mapping[str, str], confiden
 
 
 def _point_name(origin: _Origin, measured: str) -> str:
-    """Return the short commit hash, with a plus for local changes, or else the minute of the measurement."""
+    """Return the short commit hash, with a plus for local changes, or else the measurement time, to the minute."""
     if origin.commit is None:
         return measured[:16].replace("T", " ")
     return origin.commit[:7] + ("+" if origin.local_changes else "")

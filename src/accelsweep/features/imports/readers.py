@@ -214,7 +214,7 @@ _MAX_TIME_MS = 1e15
 
 
 def mlperf_rows(path: Path, device: str | None) -> list[ExternalRow]:
-    """Return one row: seconds from `run_start` to `run_stop`. Rejects a run that missed its target."""
+    """Return one row, with the time from `run_start` to `run_stop` in seconds. Rejects a run that missed its target."""
     events: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(read_text(path).splitlines(), 1):
         if MLPERF_LOG_MARK not in line:

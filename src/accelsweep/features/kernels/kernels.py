@@ -181,7 +181,7 @@ class KernelTask:
         self._driver: KernelLoop | None = None
 
     def driver(self) -> KernelLoop:
-        """Return the loop over the kernel."""
+        """Return the driver that calls the kernel in a loop."""
         self._driver = KernelLoop(self._spec, self._place)
         return self._driver
 

@@ -1,4 +1,4 @@
-"""The metrics that single operations report."""
+"""The metrics reported for single operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The config key that names a ladder's axis, and the rungs in the findings."""
+"""The config key that specifies a ladder's axis, and the rungs in the findings."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Each rung of `report.ladder` sets keys on top of the previous rung. If the chosen model, data or optimiser does not
 define such a key, that rung and all later ones would pass it to a class that does not accept it, so the key is dropped.
-A rung left without any change becomes an `unsupported` row that names the key.
+A rung left without any change becomes an `unsupported` row, with the key in its reason.
 """
 
 from __future__ import annotations

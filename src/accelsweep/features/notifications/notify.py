@@ -39,7 +39,7 @@ _POLL_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Message:
-    """A notification: `event` is `end`, `failure` or `stall`; `title` names the sweep."""
+    """A notification: `event` is `end`, `failure` or `stall`; `title` contains the sweep's name."""
 
     event: str
     title: str

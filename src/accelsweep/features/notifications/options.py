@@ -17,7 +17,7 @@ NOTIFY_VARIABLE = "ACCELSWEEP_NOTIFY"
 
 
 def resolve_addresses(given: Sequence[str] | None) -> list[str]:
-    """Return the given addresses, or the address from the environment, which is then removed from it."""
+    """Return the given addresses, or else the one in the environment variable, which is then unset."""
     return list(given or filter(None, [os.environ.pop(NOTIFY_VARIABLE, None)]))
 
 

@@ -50,12 +50,12 @@ class TimeSpent(Frozen):
 
     @property
     def seconds(self) -> float:
-        """The seconds on the device if there is one, else on the host."""
+        """The time in seconds, on the device if there is one, else on the host."""
         return self.host_seconds if self.device_seconds is None else self.device_seconds
 
 
 class OperatorTime(TimeSpent):
-    """An operator in an average step."""
+    """The time spent in an operator, for an average step."""
 
     name: str
 
@@ -66,7 +66,7 @@ class OperatorTime(TimeSpent):
 
 
 class ModuleTime(TimeSpent):
-    """A module's forward or backward pass in an average step.
+    """The time spent in a module's forward or backward pass, for an average step.
 
     `name` is the module's path in the LightningModule, empty for the root and for work outside modules. `form` is its
     class.
@@ -130,7 +130,7 @@ class PartDifference(Frozen):
 
 
 class ProfileFinding(Frozen):
-    """A profile alongside the setting's measured step. Times are in seconds per step, on average."""
+    """A setting's profile, together with its measured step time. Times are in seconds per step, on average."""
 
     setting: str = Field(description="the setting's ID")
     label: str = Field(description="the setting's label")

@@ -78,7 +78,7 @@ _OUTSIDE = _Place("", "outside")
 
 
 class _Sum:
-    """Number of calls, and microseconds on host and device."""
+    """The number of calls, and the time on host and device in microseconds."""
 
     def __init__(self) -> None:
         self.calls, self.host, self.device = 0, 0.0, 0.0
@@ -149,7 +149,7 @@ def _places(ordered: Iterable[Any]) -> dict[int, _Place]:
         around = places.get(id(event.cpu_parent), _OUTSIDE)
         place = places[id(event)] = _own_place(event, around, made_by)
         if place.part != "backward" and event.sequence_nr >= 0:
-            # The last event before the number increases created the node.
+            # The last event with a given sequence number is the one that created the autograd node.
             made_by[event.thread, event.sequence_nr] = place
     return places
 
@@ -171,7 +171,7 @@ def _own_place(event: Any, around: _Place, made_by: Mapping[tuple[int, int], _Pl
 # Profiles a run's steps instead of measuring them: torch's profiler on rank 0, after warm-up steps.
 
 FEWEST_WARMUP_STEPS = 5
-"""Minimum steps before the profile, for first calls, compilation, and two steps of the profiler's own warm-up."""
+"""Minimum warm-up steps, for first calls, compilation, and two steps of the profiler's own warm-up."""
 
 _SETTLING = 2
 

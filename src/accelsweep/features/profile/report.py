@@ -1,4 +1,4 @@
-"""Profiles in the findings and the report, alongside the measured step, with differences from the first profile."""
+"""Profiles in findings and report, alongside the measured step time, with differences from the first profile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
 from accelsweep.results import Fingerprint
 
 MAX_ROWS = 12
-"""Maximum operators and modules to show; profile.json contains all of them."""
+"""Maximum number of operators and of modules to show; profile.json contains all of them."""
 
 MIN_DIFFERENCE = 0.005
 """A difference below this share of the longer step is considered noise."""
@@ -92,7 +92,7 @@ def compare(
 
 
 def by_name(rows: Iterable[OperatorTime | ModuleTime]) -> dict[str, float]:
-    """Return the seconds of a profile's rows, keyed by title."""
+    """Return the time of each row in a profile, in seconds, keyed by title."""
     seconds: dict[str, float] = {}
     for row in rows:
         seconds[row.title] = seconds.get(row.title, 0.0) + row.seconds
@@ -100,7 +100,7 @@ def by_name(rows: Iterable[OperatorTime | ModuleTime]) -> dict[str, float]:
 
 
 def differences(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[PartDifference, ...]:
-    """Return the rows whose seconds differ, largest difference first."""
+    """Return the rows whose times differ, largest difference first."""
     threshold = MIN_DIFFERENCE * max(sum(before.values()), sum(after.values()))
     names = list(dict.fromkeys([*before, *after]))
     gaps = {name: after.get(name, 0.0) - before.get(name, 0.0) for name in names}

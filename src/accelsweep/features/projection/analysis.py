@@ -26,17 +26,17 @@ from accelsweep.records.plan import Manifest
 from accelsweep.results import Traits
 
 DEFAULT_DEVICES = ("h100-sxm", "a100-80", "l4", "t4", "rtx4090")
-"""The keys of the devices in a report."""
+"""The keys of the devices that a report projects onto."""
 
 TASK_FORMS: Mapping[str, tuple[Form, ...]] = {
     "train_throughput": (TRAINING, TRAINING_32),
     "time_to_accuracy": (TRAINING, TRAINING_32),
     "inference": (INFERENCE,),
 }
-"""The forms that a task is projected in. Other tasks do not run a network."""
+"""The forms in which a task is projected. Tasks that are not listed do not run a network."""
 
 PRECISION_FORMS = {"16-mixed": TRAINING.key, "bf16-mixed": TRAINING.key, "32-true": TRAINING_32.key}
-"""The form for training on a measured GPU, by precision."""
+"""The form for training on a measured GPU, keyed by precision."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class Targets:
 
     @classmethod
     def default(cls, manifest: Manifest) -> Targets:
-        """Return the devices in a report, with the sweep's prices."""
+        """Return the devices that a report projects onto, with the sweep's prices."""
         return cls(tuple(datasheet(key) for key in DEFAULT_DEVICES), manifest.options.prices)
 
 
 def build_section(analysis: Analysis) -> Projections | None:
-    """Return the projections in a report."""
+    """Return the projections for a report."""
     return project_onto(analysis, Targets.default(analysis.manifest))
 
 
@@ -85,7 +85,7 @@ def project_onto(analysis: Analysis, targets: Targets) -> Projections | None:
         return Projections(reason="not projected: every measured setting uses several GPUs; projections are for one")
     forms = TASK_FORMS[group.config.task]
     workload, anchor = _workload(group, traits, forms), _anchor(group, rate, targets.prices)
-    if targets.batch not in (None, workload.batch):  # a GPU's measured rate does not apply to another batch size
+    if targets.batch not in (None, workload.batch):  # a GPU's measured rate does not apply to a different batch size
         workload, anchor = replace(workload, batch=targets.batch), replace(anchor, device=None)
     disturbed = any(doubt.disturbing for run in group.rated for doubt in run.doubts)
     names = group.effective.device_names

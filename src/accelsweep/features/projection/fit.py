@@ -119,7 +119,7 @@ class Coefficients:
     families: Mapping[NetworkFamily, float]
 
     def log_seconds(self, table: RateTable, *, with_families: bool = True) -> Vector:
-        """Return the projected log seconds per sample."""
+        """Return the logarithms of the projected seconds per sample."""
         terms = [self.families.get(NetworkFamily(kind), 0.0) if with_families else 0.0 for kind in table.families]
         logs: Vector = np.log(table.parts @ self.values) + np.array(terms)
         return logs
@@ -226,6 +226,6 @@ def _half_width(errors: Vector) -> float:
 
 
 def _t_half_width(values: list[float]) -> float:
-    """Return the 95 % quantile of t times the root mean square: an unbiased fit has errors around zero."""
+    """Return the 95 % quantile of t times the root mean square, assuming that the errors are centred on zero."""
     root = math.sqrt(sum(value**2 for value in values) / len(values))
     return float(special.stdtrit(len(values), 0.95)) * root

@@ -1,9 +1,9 @@
 """Projects a workload onto a device, based on the model's traits, a measured rate and the device's datasheet.
 
-The time per sample comes from the fitted time model; if the measurement was on a known GPU, it is the measured time
-scaled by the ratio of the fitted times. The measured wait for data is added, because it does not shrink on a faster
-device (Amdahl's law). Networks from families without published rates, operations of unknown cost, and devices with
-incomplete datasheets are rejected.
+The time per sample comes from the fitted time model; if the measurement was made on a known GPU, it is the measured
+time scaled by the ratio of the fitted times. The measured wait for data is added, because it does not shrink on a
+faster device (Amdahl's law). Networks from families without published rates, operations of unknown cost, and devices
+with incomplete datasheets are rejected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LAUNCH_SPREAD = math.log(3)
 """Launching kernels takes a third to three times the published time, depending on processor, loop and versions."""
 
 TRAINING_FLOPS_RATIO = (2.2, 3.2)
-"""Range of operations in a training step, relative to its forward pass.
+"""Range of the number of operations in a training step, relative to its forward pass.
 
 Outside this range, part of the model is frozen.
 """
@@ -225,7 +225,7 @@ def rent_or_buy(rented: PaymentOption, bought: PaymentOption, name: str) -> str:
 
 
 class _Crossing(NamedTuple):
-    """The hours per month at which two bills cross, if any; `sign` is -1 if the other device is cheaper above that."""
+    """The hours per month at which two bills cross, if any; above them, the other device is cheaper if `sign` is -1."""
 
     hours: float | None
     sign: int

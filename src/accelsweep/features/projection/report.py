@@ -56,7 +56,7 @@ def tables(findings: Findings) -> list[ReportTable]:
 
 
 def sentences(projections: Projections) -> list[str]:
-    """Return an introduction to the numbers: what they are, which setting they are for, and how large errors were."""
+    """Return an introduction to the numbers: their meaning, their setting, and the errors on held-out devices."""
     if projections.reason is not None:
         return []
     what = f"{projections.label}, with batches of {projections.batch}"
@@ -81,7 +81,7 @@ def _how_wrong(error: FormError) -> str:
 
 
 def _times(value: Range | None) -> str:
-    """Return `about 12x, 8.1x to 18x`."""
+    """Format a ratio such as `about 12x, 8.1x to 18x`."""
     return "-" if value is None else f"about {value.value:g}x, {value.low:g}x to {value.high:g}x"
 
 

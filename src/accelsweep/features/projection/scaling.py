@@ -80,7 +80,7 @@ def _efficiency_of(device: Datasheet, count: int) -> Efficiency | None:
 
 
 def _has_nvlink(device: Datasheet) -> bool:
-    """Return whether the device always includes a fast link; PCIe cards may come without their bridge."""
+    """Return whether the device always includes a fast link; PCIe cards may be installed without a bridge."""
     link = device.link_bytes_per_second
     return link is not None and link > NVLINK_BYTES_PER_SECOND and not device.key.endswith("pcie")
 

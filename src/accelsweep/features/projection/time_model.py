@@ -1,4 +1,4 @@
-"""The time model: a step's time is a fitted sum of parts, each the model's work divided by a device capacity.
+"""The time model: a step's time is a fitted sum of parts, each of which is work divided by a device capacity.
 
 The shipped coefficients and their errors on held-out devices and families are in `data/fitted.json`.
 """
@@ -42,7 +42,7 @@ class Form:
 
     @property
     def trains(self) -> bool:
-        """Whether a step has a backward pass."""
+        """Whether a step includes a backward pass."""
         return self.key.startswith("training")
 
 
@@ -102,9 +102,10 @@ FITTED = Path(__file__).parent / "data" / "fitted.json"
 class Spread(Frozen):
     """Half-widths of 90 % intervals of the log ratio of published to projected rates.
 
-    `device` is shared by all of a device's rates; `families` and `within` (all families together) apply within a
-    device. `family` is added for a family that is not in the fit. `transfer` applies to a rate projected from another
-    board's measured rate, and is None if no two boards were compared.
+    `device` covers the error common to all of a device's rates; `families` (by family) and `within` (all families
+    together) cover the differences between rates of the same device. `family` is added for a family that is not in the
+    fit. `transfer` applies to a rate projected from another board's measured rate, and is None if no two boards were
+    compared.
     """
 
     device: float
@@ -154,7 +155,7 @@ USABLE_MEMORY = 0.9
 FLOAT32_BYTES = 4
 
 OPTIMIZER_STATES = {"SGD": 1, "Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "RMSprop": 1, "Adagrad": 1, "none": 0}
-"""Values that an optimiser keeps per parameter; unlisted optimisers are treated like Adam."""
+"""The number of values that an optimiser stores per parameter; unlisted optimisers are treated like Adam."""
 
 
 def memory_fit(traits: Traits, batch: int, optimizer: str, form: Form, memory_bytes: int | None) -> MemoryFit:

@@ -30,7 +30,7 @@ _NANO = 1e9
 
 @dataclass(frozen=True)
 class Load:
-    """A test: single queries as a Poisson process with rate `per_second`, or one of the other scenarios.
+    """A load test: single queries that arrive as a Poisson process at `per_second`, or one of the other scenarios.
 
     `latency_seconds` is the latency bound for the share `percentile` of the queries. A `multi_stream` query contains
     `per_query` samples. For the other scenarios, `per_second` is a hint about how many queries to prepare.
@@ -74,8 +74,9 @@ _NAMES = {
 class LoadTest:
     """LoadGen's result for a test; `invalid` is LoadGen's reason if the test is invalid.
 
-    `answered_per_second` is the rate in samples/s up to the last answer. `percentiles` maps shares of the queries to
-    latencies in seconds. `mean_batch`, the mean batch size of the server, and `energy` (J) are our own measurements.
+    `answered_per_second` is the rate in samples/s up to the last response. `percentiles` maps percentiles, as
+    fractions, to latencies in seconds. `mean_batch`, the mean batch size of the server, and `energy` (J) are our own
+    measurements.
     """
 
     load: Load
@@ -189,7 +190,7 @@ PRECISION = 1.04
 """The search ends when the lowest failing load is at most this multiple of the highest passing load."""
 
 _FIRST_SHARE = 0.7
-"""The first load, as a share of the rate with full batches, which no sustained load can exceed."""
+"""The first load to try, as a share of the rate with full batches, which no sustained load can exceed."""
 
 _STEP = 1.5
 

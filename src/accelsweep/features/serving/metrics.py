@@ -1,4 +1,4 @@
-"""The metrics that inference under load reports."""
+"""The metrics reported for inference under load."""
 
 from __future__ import annotations
 

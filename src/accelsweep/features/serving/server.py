@@ -1,4 +1,4 @@
-"""A server of single queries: one queue, dynamic batching, and one or more workers.
+"""A server for single queries: one queue, dynamic batching, and one or more workers.
 
 A worker takes up to `most` waiting queries at a time. It waits for more until the oldest query has waited
 `patience_seconds`, like "dynamic batching" in NVIDIA's Triton (model configuration, `max_queue_delay`). Workers are
@@ -29,7 +29,7 @@ class Query(NamedTuple):
 
 
 AnswerSamples = Callable[[Sequence[int]], None]
-"""Answers a batch of samples, passed by number, and returns once they are answered."""
+"""Answers a batch of samples, given their numbers, and returns once all of them have been answered."""
 
 
 class QueryServer:

@@ -129,7 +129,10 @@ class Bench:
         return replace(result, energy=meter.result)
 
     def _look_for_stalls(self) -> None:
-        """Add a doubt about a test with a long gap between answers. Other ranks may have kept working."""
+        """Add a doubt about a test with a long gap between responses.
+
+        Other ranks may have kept working during the gap.
+        """
         gaps = [later - earlier for earlier, later in pairwise(self._answered_at)]
         gap_stalls = [Stall(stall.begin + 1, stall.end + 1, stall.seconds) for stall in find_stalls(gaps, sum(gaps))]
         stalls = self._work.summarise(gap_stalls)
@@ -239,7 +242,10 @@ def _energy(best: LoadTest | None, reason: str | None) -> Metric:
 def latencies_of(
     names: Mapping[str, float], test: LoadTest | None, scope: str | None, reason: str | None
 ) -> dict[str, Metric]:
-    """Return a test's latencies (s) as metrics; `names` maps metrics to shares. High percentiles need many queries."""
+    """Return a test's latencies (s) as metrics; `names` maps metrics to percentiles, as fractions.
+
+    Percentiles that need more queries than the test had are withheld.
+    """
     found = {}
     for name, share in names.items():
         few = test is not None and test.queries < round(VALUES_BEYOND / (1.0 - share))
