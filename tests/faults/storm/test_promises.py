@@ -11,7 +11,7 @@ DAMAGED = "accelsweep: error: sweeps/tiny/manifest.json: not a complete JSON doc
 @pytest.mark.parametrize(
     "said",
     [
-        f"{DAMAGED}; the same command goes on",
+        f"{DAMAGED}; the same command resumes",
         f"{DAMAGED}: remove it",
         "accelsweep: error: sweep 'tiny' is run by process 7 on this; --cancel-old ends it",
         "the disk has 120 MB free, but limits.free_disk_bytes requires 200 MB",
@@ -41,7 +41,7 @@ def test_a_failure_without_a_remedy_is_found(said: str) -> None:
 
 def test_a_traceback_is_found_even_with_a_remedy() -> None:
     with pytest.raises(AssertionError):
-        check_words(1, "Traceback (most recent call last)\nthe same command goes on")
+        check_words(1, "Traceback (most recent call last)\nthe same command resumes")
 
 
 @pytest.mark.parametrize(
