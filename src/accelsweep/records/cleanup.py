@@ -1,11 +1,11 @@
-"""Removes files that killed processes left behind, and sets aside whatever blocks the paths of a sweep's files.
+"""Removes files left behind by killed processes, and moves aside anything that occupies the path of a sweep's file.
 
 Every file is written under a temporary name and then renamed (`files`, `worker.main`, `report.report_files`); a SIGKILL
 in between leaves the temporary file behind. Such a file is never read. It is removed if its name, owner and type
-identify it as ours and it is old according to its file system's clock.
+identify it as ours, and if it is more than `STALE_SECONDS` old by the file system's clock.
 
-An owner file next to a sweep's temporary folder identifies the sweep. The folder is removed once none of that sweep's
-locks is live.
+The owner file next to a temporary folder records which sweep the folder belongs to. The folder is removed once none of
+that sweep's locks is live.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from accelsweep.records.layout import ATTEMPTS_FOLDER, REPORTS_FOLDER, RUNS_FOLD
 from accelsweep.temporary_folders import remove_abandoned_folders
 
 STALE_SECONDS = 3600.0
-"""No write takes this long; a newer file may still be incomplete."""
+"""Older temporary files are stale, because no write takes this long; newer ones may still be in use."""
 
 NEW_DATABASE = "new.db"
 """The name of a database file while it is being created."""
@@ -39,14 +39,14 @@ SHORT_PLACES = ("/tmp", "/var/tmp")  # noqa: S108 - we create a folder there tha
 _RANDOM = r"[a-z0-9_]{8}"
 
 _TEMPORARY_FILE = re.compile(rf"\.[\w.-]+\.(json\.{_RANDOM}(\.part\.{_RANDOM})?|parquet(\.{_RANDOM})?)\.part", re.ASCII)
-"""Before a lock file is linked into place, it is itself written atomically; hence the two random parts."""
+"""A lock file's temporary name has two random parts, because the file to be linked is itself written atomically."""
 
 _Candidate = tuple[Path, float]
 """One of our files or folders, with its modification time."""
 
 
 def remove_stale_files(folder: SweepFolder) -> list[Path]:
-    """Remove stale temporary files of a sweep, its report, and imports in its working folder; return their paths."""
+    """Remove stale temporary files of a sweep, its report, and imports into its working folder; return their paths."""
     names = ((Path(place, name), name) for place, _, files in os.walk(folder.root) for name in files)
     stale = _stale(
         [
@@ -98,7 +98,7 @@ def temporary_folder_name(folder: SweepFolder) -> str:
 
 
 def write_owner_file(folder: SweepFolder, place: Path) -> None:
-    """Write the owner file of `place`, the sweep's temporary folder, before creating the folder."""
+    """Write the owner file of `place`, the sweep's temporary folder; call this before creating the folder."""
     with open(_owner_file(place), "w", encoding="utf-8", opener=_open_without_links) as file:
         file.write(str(folder.root.resolve()))
 
@@ -110,7 +110,7 @@ def remove_temporary_folder(folder: SweepFolder, place: Path) -> None:
 
 
 def remove_ownerless_folders() -> None:
-    """Remove this user's temporary folders that no live process owns, regardless of the sweep."""
+    """Remove this user's temporary folders, whatever sweep they belong to, unless a live process owns them."""
     remove_abandoned_folders()
     base = tempfile.gettempdir()
     for file in [file for place in {base, *SHORT_PLACES} for file in Path(place).glob("accelsweep-*.owner")]:
@@ -148,7 +148,7 @@ REPORT_SUFFIXES = frozenset({".html", ".svg", ".csv", ".md"})
 _MAX_SQLITE_PATH_BYTES = 512
 
 _KEPT_METADATA = re.compile(r"^@|\.damaged-")
-"""Entries to keep: Snakemake's own folders for outputs with long names, and files already set aside."""
+"""Metadata entries to leave alone: Snakemake's own folders for outputs with long names, and files already set aside."""
 
 
 def refuse_obstacles(folder: SweepFolder) -> None:
@@ -189,7 +189,7 @@ def _sweep_files(folder: SweepFolder) -> Iterator[Path]:
 
 
 def _snakemake_metadata(folder: SweepFolder) -> Iterator[Path]:
-    """Yield the paths of Snakemake's output metadata: Snakemake would hang on a FIFO there, and fail on a folder."""
+    """Yield the paths of Snakemake's metadata files: it would hang if one were a FIFO and fail if one were a folder."""
     for place in ("metadata", "incomplete"):
         notes = (folder.home / ".snakemake" / place).glob("*")
         yield from (path for path in notes if not _KEPT_METADATA.search(path.name))

@@ -29,17 +29,17 @@ class Verdict(StrEnum):
 
 
 MORE = (Verdict.faster, Verdict.larger)
-"""Verdicts for a compared metric above the baseline's."""
+"""Verdicts for settings whose compared metric is above the baseline's."""
 
 
 LESS = (Verdict.slower, Verdict.smaller)
-"""Verdicts for a compared metric below the baseline's."""
+"""Verdicts for settings whose compared metric is below the baseline's."""
 
 
 class Estimate(Frozen):
     """A value with its interval; without an interval, `low` and `high` are None and `reason` explains why.
 
-    `confidence` is the interval's confidence level, after any widening for its family.
+    `confidence` is the level of this interval alone; it exceeds the family's joint level if the interval was widened.
     """
 
     value: float

@@ -1,7 +1,8 @@
 """Lock files of a sweep's driver and of a block's executor: acquire, heartbeat, release.
 
 `create_exclusively` puts a lock file into place, so exactly one of several contenders wins, even across machines.
-Contenders on one machine also take turns through a node-local lock; nothing is locked on the sweep's own file system.
+Contenders on the same machine also take turns by means of a node-local lock; the sweep's own file system does not need
+to support locking.
 If two machines remove the same stale lock in the same millisecond, a third machine may lose its new lock. That
 machine detects the loss at its next heartbeat and stops.
 """
@@ -35,11 +36,11 @@ _SAME_START_SECONDS = 5.0  # psutil derives start times from the boot time, whic
 
 
 def read_lock(path: Path) -> LockOwner | None:
-    """Return the owner in the lock file at `path`; None if there is no readable lock file."""
+    """Return the owner recorded in the lock file at `path`; None if there is no readable lock file."""
     try:
         return LockOwner.read(path)
     except (FileNotFoundError, DamagedFile):
-        return None  # lock files are put into place complete, so nobody owns a damaged one
+        return None  # lock files only ever appear complete, so a damaged one has no owner
 
 
 def live_lock(path: Path) -> LockOwner | None:
@@ -59,11 +60,11 @@ def is_live(owner: LockOwner, path: Path) -> bool:
     if (alive := owner_is_alive(owner)) is not None:
         return alive
     try:
-        touched = path.stat().st_mtime  # fresh on NFS too, because the file was just opened
+        touched = path.stat().st_mtime  # up to date even on NFS, because the file was just opened
     except FileNotFoundError:
         return False
     now = disk_time(path.parent)
-    return now is None or abs(now - touched) < STALE_AFTER_SECONDS  # far in the future: a clock has been set back
+    return now is None or abs(now - touched) < STALE_AFTER_SECONDS  # a time far in the future: a clock was set back
 
 
 def owner_is_alive(owner: LockOwner) -> bool | None:
@@ -99,7 +100,7 @@ class HeldLock:
         self._last_heartbeat = time.monotonic()
 
     def set_run(self, run: str, since: str) -> None:
-        """Store the run being measured and its start time, as they will appear in its record."""
+        """Store the name of the run being measured and its start time, as they will appear in the run's record."""
         self._note_run(run, since)
 
     def clear_run(self) -> None:
@@ -139,7 +140,7 @@ class HeldLock:
 
 
 def acquire(path: Path, block: str) -> HeldLock | LockOwner:
-    """Acquire the lock at `path` on `block` for this process; return the current owner instead if it is alive.
+    """Acquire the lock on `block`, stored at `path`; if its current owner is alive, return that owner instead.
 
     A requeued Slurm job takes over the lock that it held before it was requeued, however recent the last heartbeat is.
     """
@@ -197,5 +198,5 @@ def _remove(path: Path, stale: LockOwner | None) -> None:
 
 
 def _temporary(path: Path) -> Path:
-    """Return a name that no other process uses, and that `cleanup` removes if this process is killed."""
+    """Return a path that no other process uses; `cleanup` removes the file there if this process is killed."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")

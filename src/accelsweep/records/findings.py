@@ -1,6 +1,6 @@
 """Findings: every number shown to a reader, rounded once, with its interval, verdict and doubts.
 
-The report and MLflow's aggregates only format these numbers. `None` always comes with a reason.
+The report and MLflow's aggregates only format these numbers. Every `None` is accompanied by a reason.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class SettingFinding(Frozen):
 
     A setting measured on two kinds of machine produces two findings. `rate` is the compared metric, with its unit.
     `quality_difference` is the setting's quality minus the baseline's, paired by seed. `memory_share` is the fraction
-    of the machine's or the device's memory that was used; None if the inventory does not specify that memory. `again`
-    is the command that measures only this setting; `trainer` is the call to Lightning's Trainer, or None. `costs` maps
-    `usd_per_hour`, `usd_per_million_samples`, `usd_per_epoch`, `usd_per_result`, `joules_per_sample`,
-    `co2_grams_per_million_samples` to their values; a cost without a price or a reading is omitted rather than set to
-    0. `measured` includes runs that have no rate because they missed their target; `time_to_target` covers the runs
-    that reached their target. `effective` contains the options in effect; None if nothing was measured.
+    of the machine's or the device's memory that was used; None if the inventory does not specify its size. `again` is
+    the command that measures only this setting again; `trainer` is the call to Lightning's Trainer, or None. `costs`
+    maps `usd_per_hour`, `usd_per_million_samples`, `usd_per_epoch`, `usd_per_result`, `joules_per_sample`,
+    `co2_grams_per_million_samples` to their values; a cost for which a price or a measurement is missing is omitted,
+    not set to 0. `measured` includes runs that have no rate because they missed their target; `time_to_target` covers
+    the runs that reached their target. `effective` contains the options in effect; None if nothing was measured.
     """
 
     setting: str
@@ -145,7 +145,7 @@ class Choice(Frozen):
     hardware: str | None = None
 
     def chooses(self, finding: SettingFinding) -> bool:
-        """Return whether this is the chosen setting, on the chosen hardware."""
+        """Return whether `finding` is for the chosen setting, on the chosen hardware."""
         return finding.setting == self.setting and self.hardware in (None, finding.hardware)
 
 
@@ -189,7 +189,7 @@ class Recommendation(Frozen):
 class ScalingPoint(Frozen):
     """A setting on a scaling curve; `efficiency` is the speed-up divided by the ratio of device counts.
 
-    `efficiency` is None if additional ranks added no device, because ranks on one processor share its cores.
+    `efficiency` is None if adding ranks did not add devices, since ranks on the same processor share its cores.
     """
 
     series: str
@@ -212,7 +212,7 @@ class LawForm(StrEnum):
 
 
 class DeviceCount(Frozen):
-    """A number of devices predicted by a law, with its interval; values are None if the law implies no such limit."""
+    """A device count predicted by a scaling law, with its interval; fields are None if there is no finite limit."""
 
     value: int | None
     low: int | None
@@ -225,8 +225,8 @@ class ScalingLaw(Frozen):
     `contention` is s and `coherency` is k; `devices` lists the measured device counts. `pays` is the largest device
     count at which the last device still adds at least half of a single device's rate; beyond `peak` devices, the rate
     falls. `pays` and `peak` are None, with a `reason`, if `form` supports no conclusion. `misfit` is the largest
-    relative deviation of a mean rate from the law; `speedups` are the law's speed-ups relative to the smallest device
-    count.
+    relative deviation of a mean rate from the law; `speedups` are the speed-ups that the law predicts for `devices`,
+    relative to the smallest device count.
     """
 
     series: str
@@ -243,10 +243,13 @@ class ScalingLaw(Frozen):
 
 
 class BatchCurve(Frozen):
-    """Settings that differ only in batch size, smallest first: where the rate stops growing, and where memory runs out.
+    """Settings that differ only in batch size, smallest first.
+
+    The curve shows where the rate stops growing and where memory runs out.
 
     `knee` is the setting with the smallest batch that reaches 95 % of the series' best rate; `largest_measured` and
-    `smallest_out_of_memory` are batch sizes per device. Each of the three is None if the series does not reveal it.
+    `smallest_out_of_memory` are batch sizes per device. Each of the three is None if it cannot be determined from the
+    series.
     """
 
     series: str
@@ -278,7 +281,7 @@ class Section(Frozen):
     """A feature's part of the findings (`registry.Section`)."""
 
     compares_nodes: ClassVar[bool] = False
-    """Whether the sweep compares nodes, in which case the use of several nodes raises no doubt."""
+    """Whether the sweep compares nodes, in which case the use of several nodes is not flagged."""
 
     def recommendation(self, manifest: Manifest) -> Recommendation | None:  # noqa: ARG002 - the usual one
         """Return a recommendation that replaces the usual one, or None."""
@@ -292,12 +295,13 @@ class Findings(Document):
     """All numbers in a sweep's report.
 
     `rate_metric` is the metric by which settings are compared, and `rate_unit` is its unit. `family` is the number of
-    ratios whose intervals hold simultaneously. `pareto` lists the settings that no other setting beats in all of
-    `pareto_objectives`. `costs_note` explains why there are no costs, or is None. `prices` contains the prices used for
-    the costs, and `cost_gaps` lists the costs that no record of this sweep can provide. `merged` lists the sweeps that
-    were merged, if any; runs are then named SWEEP/RUN. `looks` contains the block counts at the interim analyses that
-    determined whether to add more blocks; it is empty if the number of blocks was fixed. `sections` maps features to
-    their sections. `laws` contains the law of each scaling series with enough distinct device counts.
+    ratios whose intervals hold simultaneously. `pareto` lists the settings that no other setting beats on every one of
+    the `pareto_objectives`. `costs_note` explains why there are no costs, or is None. `prices` contains the prices used
+    for the costs, and `cost_gaps` lists the costs that cannot be computed from this sweep's records. `merged` lists the
+    sweeps that were merged, if any; runs are then named SWEEP/RUN. `looks` contains the block counts at the interim
+    analyses that determined whether to add more blocks; it is empty if the number of blocks was fixed. `sections` maps
+    features to their sections. `laws` contains the law fitted to each scaling series with enough distinct device
+    counts.
     """
 
     kind: ClassVar[str] = "findings"

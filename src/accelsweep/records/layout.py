@@ -21,7 +21,7 @@ MANIFEST_FILE, FINDINGS_FILE = "manifest.json", "findings.json"
 """The plan of a sweep, and the numbers in its report."""
 
 PUBLISHED_FILE = "published.json"
-"""The sweep's copies in MLflow stores."""
+"""The list of the sweep's copies in MLflow stores."""
 
 RUNS_FOLDER, ATTEMPTS_FOLDER = "runs", "attempts"
 """The folders of a sweep's runs and of a run's attempts."""
@@ -153,7 +153,7 @@ class SweepFolder:
         return self.root / "ceilings" / f"{check_file_name(block)}.json"
 
     def run(self, name: str) -> Path:
-        """A run's folder: record.json, steps.parquet, run.log, and those of earlier attempts in `attempts/`."""
+        """A run's folder; contains record.json, steps.parquet, run.log, and the earlier attempts in `attempts/`."""
         return self.root / RUNS_FOLDER / check_file_name(name)
 
     def record(self, run: str) -> Path:
@@ -178,7 +178,7 @@ class SweepFolder:
 
     @property
     def versions(self) -> Path:
-        """The folder that contains the source trees, with descriptions, of the versions that a sweep compares."""
+        """The folder that contains the source trees of the versions that a sweep compares, and their descriptions."""
         return self.root / "versions"
 
     def version(self, name: str) -> Path:
@@ -186,7 +186,7 @@ class SweepFolder:
         return self.versions / check_file_name(name)
 
     def version_file(self, name: str) -> Path:
-        """The description of a version's tree."""
+        """The description of a version's source tree."""
         return self.versions / f"{check_file_name(name)}.json"
 
     @property
@@ -215,7 +215,7 @@ class SweepFolder:
         return self.root / "mark.json"
 
     def feature_files(self, *, published: bool = False) -> list[Path]:
-        """Return the files that features wrote to the folder, or only those published with the report."""
+        """Return the files that features wrote to the folder, optionally only those published with the report."""
         wanted = (file for file in registry.files() if file.published or not published)
         paths = sorted(path for file in wanted for path in self.root.glob(file.pattern))
         return [path for path in paths if path.is_file() and not path.parent.name.startswith(".")]
@@ -250,7 +250,7 @@ class SweepFolder:
         return self.root / "logs" / f"{check_file_name(block)}.log"
 
     def driver_file(self, what: str) -> Path:
-        """A file that belongs to the driver: `lock` is its lock; features use other names."""
+        """A file that belongs to the driver; `lock` is the driver's lock, and features use other names."""
         return self.root / f"driver.{what}.json"
 
     @property
@@ -296,10 +296,10 @@ class RunsPlace(Protocol):
     """Locates the files of a report's runs; implemented by `SweepFolder`."""
 
     def steps(self, run: str) -> Path:
-        """Return the raw step times of the run with this name in the findings."""
+        """Return the path of the raw step times of the run with this name in the findings."""
 
     def record(self, run: str) -> Path:
-        """Return the record of the run with this name in the findings."""
+        """Return the path of the record of the run with this name in the findings."""
 
 
 class ReportPlace(RunsPlace, Protocol):
@@ -337,17 +337,17 @@ class MergedPlace:
         return self.report / FINDINGS_FILE
 
     def steps(self, run: str) -> Path:
-        """Return the raw step times of a run named SWEEP/RUN."""
+        """Return the path of the raw step times of a run named SWEEP/RUN."""
         sweep, name = MergedName.of(run)
         return SweepFolder(self.home, sweep).steps(name)
 
     def record(self, run: str) -> Path:
-        """Return the record of a run named SWEEP/RUN."""
+        """Return the path of the record of a run named SWEEP/RUN."""
         sweep, name = MergedName.of(run)
         return SweepFolder(self.home, sweep).record(name)
 
 
-# The argument of `python -m accelsweep.MODULE` that names a sweep.
+# The argument of `python -m accelsweep.MODULE` that specifies the sweep.
 
 
 def sweep_parser(module: str, description: str | None) -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""Why a block ended without some of its runs: every possible reason, with the message shown to the user.
+"""All reasons why a block may end before all of its runs have a record, with the messages shown to the user.
 
 An executor that ends early writes a halt file, `blocks/BLOCK.halt.json`; so does the driver if a scheduler prevented an
 executor from starting. The block's next executor removes the file. `run`, `status`, `runs` and the report show the
@@ -28,7 +28,8 @@ _NUMBER = re.compile(rf"\b{BLOCK_NAME}\b|[0-9]+")
 class StopReason(StrEnum):
     """Message templates.
 
-    Our own exceptions carry their messages: a damaged plan, a block that is no longer in the plan, a lost lock.
+    Other reasons, such as a damaged plan, a block that is no longer in the plan, or a lost lock, are exceptions of our
+    own that already carry a message.
     """
 
     no_room = (
@@ -82,7 +83,7 @@ class Halt(Document):
 
 
 def not_run_reason(folder: SweepFolder, block: str) -> str:
-    """Return why runs of a block have no record: what stopped the block, or that it has not started or is running."""
+    """Return why runs of a block have no record: the block was stopped, has not started, or is still running."""
     path = folder.lock(block)
     owner = read_lock(path)
     if owner is not None and is_live(owner, path):

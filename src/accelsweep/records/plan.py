@@ -37,7 +37,7 @@ class Block(Document):
     resources: Resources
 
     def body(self) -> dict[str, Any]:
-        """Return the body as plain data. The configs are already plain data, and are too large to copy."""
+        """Return the body as plain data. The configs are not copied, because they are large and already plain data."""
         configs = {name: config.raw for name, config in self.configs.items()}
         return {**self.model_dump(mode="json", exclude={"configs"}), "configs": configs}
 
@@ -52,7 +52,7 @@ class Done(Document):
 
 
 class LockOwner(Document):
-    """The process that holds the lock on a block, or on the sweep as its driver, and the run that it is measuring."""
+    """The process that holds the lock on a block (or, as the driver, on the sweep), and the run being measured."""
 
     kind: ClassVar[str] = "claim"
 
@@ -76,7 +76,7 @@ class PlannedSetting(Frozen):
 
 
 class PlannedBlock(Frozen):
-    """A block as listed in the manifest, with its wanted runs in this revision of the plan."""
+    """A block as listed in the manifest, with those of its runs that this revision of the plan wants."""
 
     name: str
     runs: tuple[str, ...]
@@ -84,7 +84,7 @@ class PlannedBlock(Frozen):
 
 
 class Excluded(Frozen):
-    """A combination that an `exclude:` rule drops, with the rule's reason."""
+    """A combination of axis values that an `exclude:` rule drops, with the rule's reason."""
 
     axes: dict[str, Any]
     because: str
@@ -110,11 +110,11 @@ class PlanPart(Frozen):
     """What a feature's command adds to a plan (`registry.Feature.plan_part`): its options, and how to resume it."""
 
     command: ClassVar[str]
-    """The command that resumes the sweep instead of `run`; its sweeps are named COMMAND-NAME by default."""
+    """The command that resumes the sweep in place of `run`; by default, the command names its sweeps COMMAND-NAME."""
 
     @property
     def words(self) -> list[str]:
-        """The options of the command as typed."""
+        """The options of the command, as typed on the command line."""
         raise NotImplementedError
 
     @property
@@ -124,7 +124,7 @@ class PlanPart(Frozen):
 
 
 def parse_parts(parts: Mapping[str, Any], base: type, models: Mapping[str, str]) -> dict[str, Any]:
-    """Validate each feature's part of a document with that feature's model; drop the parts of missing features."""
+    """Validate each feature's part of a document with that feature's model; drop parts of unavailable features."""
     return {
         name: part if isinstance(part, base) else registry.load(models[name]).model_validate(part)
         for name, part in parts.items()
@@ -141,8 +141,9 @@ class Manifest(Document):
     `settings` are in grid order and include unsupported ones; `blocks` are in the order in which they were planned.
     `sources` maps each user package to the digest of its source files at planning time. `compared` lists the versions
     on the version axis, starting with the one to which the others are compared. `profile` is the Snakemake profile as
-    last specified; None for `local`. `found_batches` covers all revisions, so that a setting keeps its batch size.
-    `searches_for` is the sweep on whose behalf this one searches for batch sizes. `parts` maps features to their parts.
+    last specified; None for `local`. `found_batches` includes those of earlier revisions, so that a setting keeps its
+    batch size. `searches_for` is the sweep on whose behalf this one searches for batch sizes. `parts` maps features to
+    their parts.
     """
 
     kind: ClassVar[str] = "manifest"
@@ -200,7 +201,7 @@ class Manifest(Document):
 
     @property
     def baselines(self) -> frozenset[str]:
-        """The settings that others are compared with: the sweep's baseline or, with versions, the first version's."""
+        """Settings that others are compared with: the baseline or, if versions are compared, the first version's."""
         return frozenset(self.partners.values())
 
     @property
@@ -239,12 +240,12 @@ class MergedName(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> MergedName:
-        """Parse a name in the findings of one sweep or of several."""
+        """Parse a name from the findings of one or several sweeps."""
         sweep, _, name = text.rpartition("/")
         return cls(sweep, name)
 
     def __str__(self) -> str:
-        """Return the name as in findings."""
+        """Return the name as it appears in findings."""
         return f"{self.sweep}/{self.name}" if self.sweep else self.name
 
 

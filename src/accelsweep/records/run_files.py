@@ -1,8 +1,11 @@
-"""Reads records, steps and blocks, and manages run folders: the latest record on top, attempts in `attempts/N/`.
+"""Reads records, steps and blocks, and manages run folders.
+
+The latest record is at the top level of a run's folder, and its attempts are in `attempts/N/`.
 
 An attempt works in its own folder, which contains `started.json` until the attempt ends without killing its executor.
-Once its record is complete, an earlier record is moved down to its own attempt's folder, and the new files are moved
-up, the record last. Every step is repeatable, so a kill between any two steps loses nothing.
+Once its record is complete, any earlier record is moved down into the folder of the attempt that produced it, and the
+new files are moved up to the top level, the record last. Every move is repeatable, so nothing is lost if the process is
+killed between two moves.
 """
 
 from __future__ import annotations
@@ -54,7 +57,10 @@ def readable_records(folder: SweepFolder, runs: Iterable[str]) -> Iterator[Recor
 
 
 def read_record_at(path: Path, run: str) -> Record:
-    """Return the run's record at `path`, possibly of an earlier attempt. Raises the same errors as `read_record`."""
+    """Return the run's record at `path`, which may be that of an earlier attempt.
+
+    Raises the same errors as `read_record`.
+    """
     return check_record(Record.read(path), path, run)
 
 
@@ -70,8 +76,8 @@ def check_record(record: Record, path: Path, run: str) -> Record:
 def read_steps(steps: Path, record: Path, run: str, columns: list[str] | None = None) -> pa.Table:
     """Return the raw steps of the run named `run` from the file `steps`, with the given `columns` or all columns.
 
-    The record at `record` contains the steps' checksum; without a record, the steps are not checked. Raises DamagedFile
-    if the record or the table is damaged; FileNotFoundError if there is no table.
+    The checksum of the steps is in the record at the path `record`; if there is no record, the steps are not verified.
+    Raises DamagedFile if the record or the table is damaged; FileNotFoundError if there is no table.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -144,7 +150,7 @@ class RunFolder:
         return self.attempt(number) / LOG_FILE
 
     def latest(self) -> int:
-        """Return the number of the latest attempt, or 0."""
+        """Return the number of the latest attempt, or 0 if there is none."""
         folder = self.path / ATTEMPTS_FOLDER
         return max((int(path.name) for path in folder.glob("*") if path.name.isdigit()), default=0)
 
@@ -177,9 +183,10 @@ class RunFolder:
         return damaged
 
     def begin(self, host: str, started_at: str, job_log: str | None = None) -> int:
-        """Create and mark a new attempt's folder; return the attempt's number. Files without a record are moved down.
+        """Create the folder of a new attempt, mark it as started, and return the attempt's number.
 
-        `job_log` is the log of the attempt's Slurm job.
+        If there is no record, any other result files are first moved down to the previous attempt's folder. `job_log`
+        is the log of the attempt's Slurm job.
         """
         number = max(self.latest(), self._recorded()) + 1
         if self.record() is None:
@@ -206,7 +213,7 @@ class RunFolder:
         return (self.attempt(number) / STARTED_FILE).exists()
 
     def fatal_attempts(self) -> list[int]:
-        """Return the attempts after the recorded one whose executors died before they could record the end."""
+        """Return the numbers of attempts after the recorded one whose executors died before recording their end."""
         numbers = range(self._recorded() + 1, self.latest() + 1)
         return [number for number in numbers if self.is_open(number)]
 
@@ -217,10 +224,10 @@ class RunFolder:
         return None
 
     def reopen(self) -> bool:
-        """Keep the record as an earlier attempt and drop fatal attempts, so that the run is measured again.
+        """Move the record down to its attempt's folder and disregard fatal attempts, so that the run is measured again.
 
-        Returns whether there was a record. The attempt is first marked as reopened, because marked attempts are never
-        moved up again.
+        Returns whether there was a record. Its attempt is first marked as reopened, which keeps `recover` from moving
+        the record back up.
         """
         number = self._recorded()
         self._close_all(self.latest())
@@ -235,7 +242,7 @@ class RunFolder:
 
         The run has ended, so earlier attempts that killed their executor no longer count.
         """
-        if 0 < self._recorded() < number:  # files without a record belong to this attempt and were moved before a kill
+        if 0 < self._recorded() < number:  # files without a record are this attempt's: a kill interrupted the move
             self._move_down(self._recorded())
         for name in _RESULTS:
             with suppress(FileNotFoundError):

@@ -25,7 +25,7 @@ SEARCH_CONFIDENCE = 0.95
 class Trial(Frozen):
     """One batch size that was tried.
 
-    `peak_bytes` is the fullest rank's peak; None if the batch did not fit or the peak is unknown.
+    `peak_bytes` is the highest peak memory of any rank; None if the batch did not fit or the peak is unknown.
     """
 
     batch_size: int
@@ -36,7 +36,7 @@ class Trial(Frozen):
 
 
 class Coefficient(Frozen):
-    """A coefficient of the line fitted to the peaks, in bytes; `reason` explains a missing value or interval."""
+    """A coefficient, in bytes, of the line fitted to peak memory; `reason` explains a missing value or interval."""
 
     value: float | None
     low: float | None = None
@@ -82,11 +82,11 @@ def now() -> str:
 class Record(Document):
     """All data about one run.
 
-    `metrics` maps names that include unit and scope (`samples_per_second`, `host_pss_bytes`) to values or reasons.
-    `environment` contains the state of the machine `before` and `after` the run. Times are in UTC, in ISO 8601 format.
-    `breakdown` is None if there was no probe pass; `steps_sha256` is the checksum of `steps.parquet`; None if there is
-    no such file. `traits` contains the counts from a forward pass, or the reason why there are none. `largest_batch` is
-    the result of a batch-size search; None for other runs.
+    `metrics` maps names that include unit and scope (`samples_per_second`, `host_pss_bytes`) to their values or the
+    reasons why these are missing. `environment` contains the state of the machine `before` and `after` the run. Times
+    are in UTC, in ISO 8601 format. `breakdown` is None if there was no probe pass; `steps_sha256` is the checksum of
+    `steps.parquet`; None if there is no such file. `traits` contains the counts taken during a forward pass, or the
+    reason why there are none. `largest_batch` is the result of a batch-size search; None for other runs.
     """
 
     kind: ClassVar[str] = "record"
@@ -186,7 +186,7 @@ DOUBT_DESCRIPTIONS = {
     "unlike_nodes": "compared across different nodes",
     "unsteady_window": "speed changed while timing",
 }
-"""The description of each doubt that accelsweep raises, by code."""
+"""The description of each doubt that accelsweep may add, keyed by code."""
 
 
 def doubt_description(doubt: Doubt) -> str:

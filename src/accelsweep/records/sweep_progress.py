@@ -38,7 +38,7 @@ def progress_signature(folder: SweepFolder, run: str) -> tuple[int, ...]:
     """Return numbers, at least one of which changes whenever the current attempt at `run` makes progress.
 
     They are the attempt's number, its steps in the window and in the current phase, and the size of its log. Step
-    counts that another machine has memory-mapped may not be visible on this machine.
+    counts that another machine writes through a memory map may not become visible on this machine.
     """
     run_folder = RunFolder(folder.run(run), run)
     number = run_folder.latest()

@@ -112,7 +112,7 @@ class Content:
 
 
 def build_content(raw: Findings, folder: RunsPlace, method: str | None = None) -> Content:
-    """Return the content of the report on these findings. Raw steps are read from `folder` for some runs only."""
+    """Return the content of the report on these findings; `folder` provides the raw steps of the runs to draw."""
     findings = _with_prose_labels(printable_findings(raw))
     figures = build_figures(findings, folder)
     baseline = next((setting for setting in findings.settings if setting.setting == findings.baseline), None)
@@ -169,7 +169,7 @@ def _chosen(findings: Findings, choice: Choice | None) -> SettingFinding | None:
 
 
 def build_tiles(findings: Findings, chosen: SettingFinding | None, baseline: SettingFinding | None) -> tuple[Tile, ...]:
-    """Return the rate, memory, quality, and cost or energy of the chosen setting, falling back to the baseline."""
+    """Return tiles with the rate, memory, quality, and cost or energy of the chosen setting or else the baseline."""
     baseline = baseline if baseline is not None and baseline.measured else None
     setting = chosen or baseline
     if setting is None:
@@ -245,7 +245,7 @@ def main_doubt(advice: Recommendation, doubts: Sequence[Doubt]) -> MainDoubt | N
 
 
 def _provenance(findings: Findings) -> Iterator[str]:
-    """Yield the model, data, machine, torch, commit, days and accelsweep version; unknown values are left out."""
+    """Yield the model, data, machine, torch version, commit, dates and accelsweep version, omitting unknown values."""
     origin, environment = findings.origin, findings.environment
     threads = " to ".join(map(str, _range(origin.threads)))
     memory = " to ".join(fmt.number(size, "B") for size in _range(origin.memory_bytes))
@@ -280,7 +280,7 @@ def _scope(findings: Findings) -> Iterator[str]:
     yield f"{fmt.share(findings.confidence)} confidence in {comparisons}"
     yield f"differences below {fmt.share(findings.threshold)} are treated as no difference"
     effect = findings.smallest_visible_effect
-    if effect is not None:  # beyond a doubled rate, percentages are uninformative
+    if effect is not None:  # percentages are hard to read beyond a doubling of the rate
         visible = f"differences above {fmt.share(effect)}" if effect < 1.0 else "rates that more than double"
         yield f"can only detect {visible}"
 

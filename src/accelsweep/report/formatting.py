@@ -1,4 +1,4 @@
-"""Formats numbers. Units are added here only, so that page, Markdown and charts agree."""
+"""Formats numbers. Units are added only here, so that the page, the Markdown report and the charts agree."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def _packed_rows(table: ReportTable) -> list[dict[str, Any]]:
 
 
 def pack(rows: Sequence[DataRow]) -> dict[str, Any]:
-    """Return rows as columns. A text column is encoded as its distinct texts (`of`) and an index per row (`at`)."""
+    """Return rows as columns. Text columns become lists of distinct strings (`of`) and of each row's index (`at`)."""
     columns: dict[str, Any] = {}
     for key in rows[0]:
         values = [row[key] for row in rows]
@@ -142,7 +142,7 @@ def chart_libraries() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script of about 0.9 MB that defines `vegaEmbed`.
 
     Bundling takes seconds, so the script is cached in a file, provided that only we can write to its folder. A damaged
-    file is replaced; if there is no folder or disk space, the script is not cached.
+    file is replaced; if there is no such folder or no disk space, the script is not cached.
     """
     file = None
     with contextlib.suppress(AccelsweepError, OSError):

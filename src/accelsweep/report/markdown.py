@@ -1,4 +1,4 @@
-"""The report as Markdown for rendering on a forge: the same content as the page, with static pictures."""
+"""The report as Markdown, to be viewed on a Git hosting site: the same content as the page, with static pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of settings: rate, speed-up, verdict, quality and doubts; each row expands to further readings."""
+"""The table of settings: rate, speed-up, verdict, quality and doubts; each row expands to show further readings."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ MEMORY_TITLES = {
     "device_memory_used_bytes": "device memory after the window",
     "host_pss_bytes": "host memory after the window",
 }
-"""The title of each memory metric. Not all of them are peaks."""
+"""The title of each memory metric. Not all of these metrics are peaks."""
 
 
 @cache
 def readings() -> dict[str, tuple[str, ...]]:
-    """Return the readings to which a row can expand: each title with its estimates or metrics, in order of preference.
+    """Return the readings shown when a row is expanded: titles mapped to estimates or metrics in order of preference.
 
     `absent_metrics` reports readings that are missing from every setting.
     """
@@ -57,7 +57,7 @@ def _metrics_of(feature: Feature) -> Mapping[str, MetricInfo]:
 
 
 def settings_table(findings: Findings) -> ReportTable:
-    """Return every measured setting, fastest first; settings that missed their target come last."""
+    """Return a table of every measured setting, fastest first; settings that missed their target come last."""
     measured = sorted(
         (setting for setting in findings.settings if setting.measured),
         key=lambda setting: -setting.rate.value if setting.rate else 0.0,
@@ -110,7 +110,7 @@ def _speedup(setting: SettingFinding) -> Entry:
 def _quality(setting: SettingFinding) -> Entry:
     if setting.quality is None:
         return Entry(fmt.ABSENT, setting.quality_verdict, tone="absent")
-    entry = _estimate_entry(setting.quality.model_copy(update={"unit": ""}))  # the metric is in the heading
+    entry = _estimate_entry(setting.quality.model_copy(update={"unit": ""}))  # the heading already specifies the metric
     return replace(entry, detail=f"{entry.detail} {quality_words(setting)}")
 
 
@@ -165,7 +165,7 @@ def cost_of(setting: SettingFinding, name: str) -> Estimate | None:
 
 
 def _common_scopes(settings: Sequence[SettingFinding]) -> dict[str, str]:
-    """Return what each reading covers, keyed by title, if that is the same for all settings."""
+    """Return the scope of each reading, keyed by title, for readings with the same scope in all settings."""
     common = {}
     for title, names in readings().items():
         scopes = {_scope(setting, names) for setting in settings if _has_value(setting, names)}
@@ -180,9 +180,10 @@ def _scope(setting: SettingFinding, names: Sequence[str]) -> str:
 
 
 def _details(setting: SettingFinding, common_scopes: Collection[str], known: Collection[str]) -> Iterator[Detail]:
-    """Yield a setting's readings, its bottleneck, reasons and doubts, and how to select it on the command line.
+    """Yield a setting's readings, its bottleneck, verdict, reasons and doubts, and the command that measures it again.
 
-    `common_scopes` contains the readings whose scope is stated in the caption, `known` those available for any setting.
+    `common_scopes` contains the readings whose scope appears in the caption, and `known` those that are available for
+    at least one setting.
     """
     for title, names in readings().items():
         entry = metric_entry(setting, names)
@@ -233,7 +234,7 @@ def absent_metrics(findings: Findings) -> list[str]:
 
 
 def cost_notes(findings: Findings) -> list[str]:
-    """Return the prices behind the costs with dates and sources, and the reasons for missing costs."""
+    """Return the prices used for the costs, with their dates and sources, and the reasons for missing costs."""
     if findings.costs_note:
         return [f"Cost: {findings.costs_note.rstrip('.')}."]
     notes = []

@@ -1,4 +1,4 @@
-"""A report's tables as values, independent of the page and of Markdown, and the CSV writer."""
+"""A report's tables as data, independent of HTML and Markdown, and the CSV writer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a table: its text, a smaller second line, a `tone` (verdict or outcome), and a sort key."""
+    """One cell of a table: its text, a smaller second line, a `tone` (verdict or outcome), and a sort key."""
 
     text: str
     detail: str = ""
@@ -33,7 +33,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Detail:
-    """A line that a row expands to. `code` marks a command to type; `href` is a file path relative to the page."""
+    """A line shown when a row is expanded. `code` marks a command to type; `href` is a path relative to the page."""
 
     name: str
     text: str
@@ -45,8 +45,8 @@ class Detail:
 class ReportTable:
     """A table with its caption; `data` contains the raw rows of `NAME.csv`, `empty` is the sentence for an empty table.
 
-    `details` contains the lines that each row expands to, and is empty if rows do not expand. If `stacks` is set, the
-    cells of a row stack on a narrow screen.
+    `details` contains the lines shown when each row is expanded; it is empty if rows cannot be expanded. If `stacks` is
+    set, the cells of a row are stacked vertically on a narrow screen.
     """
 
     name: str

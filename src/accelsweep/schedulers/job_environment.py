@@ -1,7 +1,7 @@
 """Selects the environment variables to pass to Snakemake, a scheduler's commands and its jobs.
 
-Slurm's commands and Snakemake read options from variables, but our options come from the site file, so such variables
-are dropped. A scheduler that copies all variables into a job (`sbatch --export=ALL`) exposes them to its
+Slurm's commands and Snakemake read options from environment variables. Our options come from the site file, so these
+variables are dropped. A scheduler that copies all variables into a job (`sbatch --export=ALL`) exposes them to its
 administrators, or to all users. Secrets are therefore dropped as well, unless the site lists them.
 """
 

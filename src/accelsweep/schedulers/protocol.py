@@ -64,7 +64,7 @@ class Remedy(NamedTuple):
 
 
 class JobOffer(NamedTuple):
-    """Whether a scheduler would accept a job, its message, and the `command` that checks this.
+    """Whether a scheduler would accept a job, with its message and the `command` that was used to find out.
 
     A rejection lists the `keys` of the site's job settings that caused it, if known. A `temporary` rejection resolves
     itself: the scheduler did not answer, or its limit on queued jobs has been reached. `nodes` is where an accepted
@@ -200,7 +200,7 @@ def missing_programs(scheduler: Scheduler) -> list[str]:
 
 
 def refuse_without(scheduler: Scheduler, asked: str) -> None:
-    """Raise InputError if a command that a sweep needs is missing; `asked` describes what submits to the scheduler."""
+    """Raise InputError if a command that a sweep needs is missing; `asked` is the option or site that requires it."""
     if missing := missing_programs(scheduler):
         raise InputError(
             f"{asked} submits to {scheduler.name}, but this machine has no {missing[0]}: "
@@ -214,7 +214,7 @@ def ask(
     environment: Mapping[str, str] | None = None,
     base: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the output of a scheduler's command; `environment` adds variables, and `base` replaces our own.
+    """Return the output of a scheduler's command, run with our variables (or `base` if given) and `environment`.
 
     Variables that change the behaviour or output of Slurm's commands are dropped. Raises AccelsweepError if the command
     fails, is missing, or does not respond in time.
@@ -249,20 +249,23 @@ def _run(
 
 
 INTERFACE_VARIABLE = "ACCELSWEEP_INTERFACE"
-"""The variable that specifies the network interface between nodes, for runs on several nodes."""
+"""The environment variable that specifies the network interface between nodes, for runs on several nodes."""
 
 SCRATCH_VARIABLE = "ACCELSWEEP_SCRATCH"
-"""The variable with the path of a job's own scratch folder.
+"""The environment variable that contains the path of a job's own scratch folder.
 
 The path contains the job's number; the folder is deleted when the job ends.
 """
 
 _SPECIAL = re.compile(r'[\\"`]|\$(?![A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\})')
-"""Characters with a special meaning inside double quotes, except in variables."""
+"""Characters with a special meaning inside double quotes, except the `$` of a variable."""
 
 
 def prepared(options: JobOptions, job_id: str) -> list[str]:
-    """Return the commands for modules, network and scratch folder; the variable `job_id` contains the job's number."""
+    """Return the shell commands that load modules and set up the network interface and the scratch folder.
+
+    `job_id` is the name of the variable that contains the job's number.
+    """
     commands = [f"module load {shlex.quote(module)}" for module in options.modules]
     if options.interface:
         commands.append(f"export {INTERFACE_VARIABLE}={shlex.quote(options.interface)}")
@@ -271,7 +274,7 @@ def prepared(options: JobOptions, job_id: str) -> list[str]:
         folder = '"' + _SPECIAL.sub(r"\\\g<0>", options.scratch) + '"'
         commands += [f"mkdir -p {folder}", f"export TMPDIR={folder}"]
         if re.search(rf"\$({job_id}(?![A-Za-z0-9_])|\{{{job_id}\}})", options.scratch):
-            commands.insert(0, f': "${{{job_id}:?}}"')  # without a number, the name would refer to another folder
+            commands.insert(0, f': "${{{job_id}:?}}"')  # if it were empty, the path would be a different folder
             cleanup = f"""trap 'rm -rf -- "${SCRATCH_VARIABLE}"' EXIT"""
             commands += [f"export {SCRATCH_VARIABLE}={folder}", cleanup]
     return commands

@@ -64,9 +64,9 @@ def this_job() -> ThisJob | None:
 
 
 class MemoryLine(NamedTuple):
-    """A scheduler's out-of-memory line about a whole job or one of its processes.
+    """A log line in which a scheduler reports that a job, or one of its processes, ran out of memory.
 
-    `key` is the config key for raising the limit.
+    `key` is the config key that raises the limit.
     """
 
     scheduler: str
@@ -76,7 +76,7 @@ class MemoryLine(NamedTuple):
 
 
 def memory_lines(lines: Iterable[str]) -> list[MemoryLine]:
-    """Parse the lines in which a scheduler reports running out of memory."""
+    """Find and parse the lines in which a scheduler reports that a job or a process ran out of memory."""
     found = []
     for line in map(str.strip, lines):
         if scope := out_of_memory_scope(line):

@@ -40,7 +40,7 @@ def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
         # Slurm could distribute a total unevenly over several nodes.
         extra.append(shlex.quote(f"--gpus-per-node={_gpus_of_node(needs)}"))
     extra += [slurm.extra] if slurm.extra else []
-    # Last, because the plugin would mistake `rack-c ` in the middle for its own `-c `.
+    # Last, because anywhere else, the plugin would mistake the end of a node name such as `rack-c ` for its own `-c `.
     extra += [f"--nodelist={needs.node}"] if needs.node else []
     summed = needs.gpus > 0 and slurm.gpu_request == "gpus"
     return {
@@ -62,7 +62,8 @@ def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
 def across_nodes(needs: Resources) -> dict[str, Value]:
     """Return the additions to `job_resources` for blocks on several nodes: one task per node.
 
-    `mpi` keeps the plugin from wrapping the job in `srun -n1`, `tasks_per_gpu: 0` from counting `tasks` per GPU.
+    `mpi` keeps the plugin from wrapping the job in `srun -n1`; `tasks_per_gpu: 0` keeps it from treating `tasks` as a
+    number per GPU.
     """
     return {"mpi": "srun", "tasks": needs.tasks, "tasks_per_gpu": 0}
 
@@ -122,7 +123,7 @@ def sbatch_options(needs: Resources, slurm: Slurm) -> str:
 def refuse_unfit_slurm(slurm: Slurm, where: str, file_of: Callable[[str], str]) -> None:
     """Raise InputError for values that would prevent any job from being submitted.
 
-    `where` is the key of these settings, for a site or a kind; `file_of` returns the file that sets a key.
+    `where` is the config key of these settings, in a site or a node kind; `file_of` returns the file that sets a key.
     """
     model = slurm.gpu_model
     allowed = r"[A-Za-z0-9_.-]+" if slurm.gpu_request == "per_node" else r"[A-Za-z0-9_.]+"
@@ -172,7 +173,7 @@ _NO_ANSWER = re.compile(
 )
 
 _POLICY = re.compile(r"Job violates accounting/QOS policy \([^)]*\)")
-"""Slurm's message for any account limit; since Slurm 22.05, the limit's name precedes the sentence."""
+"""Slurm's message for any account limit; since Slurm 22.05, the limit's name precedes this message."""
 
 _KEYS = (
     (_FULL, ("max_jobs",)),
@@ -233,7 +234,7 @@ def offer(options: str) -> JobOffer:
 
 
 _SINFO_FORMAT = "%N|%P|%a|%T|%E"
-"""sinfo fields: node, partition, up or down, the node's state, and its reason, which may contain `|`."""
+"""sinfo fields: node, partition, availability (up or down), node state, and its reason, which may contain `|`."""
 
 _UNAVAILABLE = ("down", "drain", "fail", "error", "inval", "unknown", "maint", "future", "reboot")
 """Prefixes of the states in which a node accepts no jobs (see sinfo(1))."""
@@ -246,7 +247,7 @@ LITTLE_MEMORY_MB = 1024
 
 @dataclass(frozen=True)
 class DefaultMemory:
-    """The default MB per node or per CPU for jobs that request no memory; if neither is set, they get all memory."""
+    """The default memory of jobs that request none, in MB per node or CPU; if neither is set, they get all memory."""
 
     per_node: int | None = None
     per_cpu: int | None = None
@@ -423,7 +424,7 @@ _MEMORY = re.compile(rf"{_WHOLE_JOB.pattern}|oom[-_ ]?kill|out of memory", re.IG
 
 
 def out_of_memory_scope(line: str) -> Literal["job", "process"] | None:
-    """Return what ran out of memory and was killed by Slurm, according to a log line; None for any other line."""
+    """Return what Slurm killed for running out of memory, according to a log line; None if it reports no such kill."""
     if not line.startswith(("slurm", "srun:")) or not _MEMORY.search(line):
         return None
     return "job" if _WHOLE_JOB.search(line) else "process"
@@ -454,13 +455,13 @@ _FEW_NODES = "PartitionNodeLimit"
 """The reason that Slurm reports both if a job requests too many nodes and if nodes are down."""
 
 _OF_ONE_USER = re.compile(r"QOSMax\w*PerUser\w*|AssocMaxJobsLimit")
-"""Limits on one user's concurrent use: if the user has no other active jobs, the job alone exceeds the limit."""
+"""Limits on one user's concurrent use; if the user has no other active jobs, the job exceeds the limit on its own."""
 
 _SPENT = re.compile(r"(?:Assoc|QOS)Grp\w*Minutes\w*|QOSUsageThreshold")
 """Limits on the hours that an account or a QOS may use per period."""
 
 _CLOSED = re.compile(r"(Partition(?:Down|Inactive)) of (.+)")
-"""Reasons that only the cluster's administrators can resolve, followed by the partition, which we add."""
+"""Reasons that only the cluster's administrators can resolve, followed by the partition, which `_read_job` appends."""
 
 
 def job_name_prefix(sweep: str) -> str:
@@ -562,7 +563,7 @@ class SlurmScheduler:
         return offer(sbatch_options(needs, self._settings(needs)))
 
     def default_memory_mb(self, needs: Resources) -> int | None:
-        """Return the default of the job's partition (the smallest of several partitions'), else the cluster's."""
+        """Return the default of the job's partition (the smallest if there are several), or else the cluster's."""
         slurm = self._settings(needs)
         partition = partition_of(needs, slurm)
         if partition is None:
@@ -601,7 +602,7 @@ class SlurmScheduler:
         return job.state == "PENDING"
 
     def remedy(self, job: Job, tried: int) -> Remedy | None:
-        """Requeue a job that was preempted or lost its node; release one that Slurm holds after a failed launch.
+        """Return how to requeue a job that was preempted or lost its node, or release one held after a failed launch.
 
         The executor plugin (2.8) would poll either job forever.
         """
@@ -686,7 +687,7 @@ class SlurmJob:
         try:
             result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_TIMEOUT_SECONDS)
         except (OSError, subprocess.SubprocessError):
-            return None  # inside a container, for example
+            return None  # for example, inside a container
         path = re.search(r"\bStdErr=(\S+)", result.stdout)
         return path[1] if path else None
 

@@ -94,7 +94,7 @@ _TIMEOUT_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Association:
-    """A user's account, in one partition or all, with the `qos` values that it may request and its default."""
+    """A user's account, in one partition or in all, with the `qos` values that it may request and the default one."""
 
     account: str
     default: bool
@@ -143,10 +143,10 @@ def association_lines(associations: Sequence[Association]) -> Iterator[str]:
 
 
 _FORMAT = "%P|%D|%c|%m|%G|%l|%f|%a|%N"
-"""sinfo fields: partition, nodes, CPUs and MB of a node, generic resources, time limit, features, up or down, names."""
+"""sinfo fields: partition, node count, CPUs and MB per node, gres, time limit, features, availability, names."""
 
 _SHORT_MINUTES = 120
-"""A partition with a shorter limit is considered a debugging partition, and is drafted only if there is no other."""
+"""A partition with a shorter limit is considered a debugging partition, drafted only for nodes that are in no other."""
 
 _HEAD_MINUTES = 1440
 
@@ -218,7 +218,7 @@ def _site_file(name: str, found: Sequence[Nodes], allowed: Sequence[Association]
 
 
 def _kinds(found: Sequence[Nodes], refused: Mapping[str, str]) -> list[tuple[Nodes, list[str]]]:
-    """Return each set of identical nodes once, in the partition with the most of them, and the other partitions' names.
+    """Return each set of identical nodes once, in the partition with the most of them, and its other partitions.
 
     Partitions that reject the user, or whose time limit is too short for a sweep, come last.
     """

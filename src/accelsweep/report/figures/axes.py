@@ -35,9 +35,9 @@ _FINE_TICKS = (0.96, 0.97, 0.98, 0.99, 1, 1.01, 1.02, 1.03, 1.04)
 def linear_domain(
     rows: Sequence[DataRow], key: str, *, zero: bool, bounds: Sequence[float] = ()
 ) -> tuple[float, float]:
-    """Return the ends of a linear axis that spans each row's `key` value, `bounds`, and the intervals within reach.
+    """Return the ends of a linear axis that spans `bounds`, each row's `key` value, and its interval where possible.
 
-    If `zero` is set, the axis starts at 0 unless a value is negative.
+    Intervals extend the axis by at most `LINEAR_REACH`. If `zero` is set, it starts at 0 unless a value is negative.
     """
     values = [*(row[key] for row in rows if row[key] is not None), *bounds, *([0.0] if zero else [])]
     low, high = min(values), max(values)
@@ -59,7 +59,7 @@ def round_ticks(low: float, high: float) -> list[float]:
 
 
 def ratio_domain(rows: Sequence[DataRow], *bounds: float) -> tuple[float, float]:
-    """Return the ends of a log axis that spans all ratios, `bounds`, and the intervals within `RATIO_REACH`."""
+    """Return the ends of a log axis that spans all ratios, `bounds`, and intervals up to `RATIO_REACH` beyond them."""
     ratios = [row["ratio"] for row in rows if row["ratio"] is not None and row["ratio"] > 0]
     low, high = min([*ratios, *bounds]), max([*ratios, *bounds])
     lows = [row["low"] for row in rows if row["low"] is not None and row["low"] > 0]
@@ -112,7 +112,7 @@ _HORIZONTAL_ARROWS = {"under": "triangle-left", "over": "triangle-right"}
 
 
 def interval_fields(estimate: Estimate | None) -> dict[str, Any]:
-    """Return an interval's columns, all None if there is no estimate."""
+    """Return the columns that describe an estimate's interval; all are None if there is no estimate."""
     return {name: getattr(estimate, name, None) for name in ("low", "high", "confidence", "count")}
 
 

@@ -15,13 +15,13 @@ from accelsweep.results import PARTS
 COLUMNS = ("setting", "label", "part", "share", "verdict", "count")
 MAX_BARS = 40
 LETTER = 0.017
-"""Width of a letter as a fraction of a bar's width, on a phone."""
+"""Approximate width of a letter on a phone screen, as a fraction of a bar's width."""
 
 _PART_NAMES = {part: part.replace("_", " ") for part in PARTS}
 
 
 def breakdown_figure(findings: Findings) -> Figure | Skipped:
-    """Return each setting's step-time shares, or why there are none."""
+    """Return a chart of each setting's step-time shares, or the reason why it was not drawn."""
     known = [(setting, setting.bottleneck) for setting in findings.settings if setting.bottleneck is not None]
     if not known:
         return Skipped("breakdown", "no run includes a breakdown of its steps (measure.probe_steps)")

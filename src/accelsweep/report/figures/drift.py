@@ -19,7 +19,7 @@ _REACH = 1.5
 
 
 def drift_figure(findings: Findings) -> Figure | Skipped:
-    """Return the baseline's rates over time, or why there are none."""
+    """Return a chart of the baseline's rate over time, or the reason why it was not drawn."""
     baseline = next(
         (setting for setting in findings.settings if setting.setting == findings.baseline and setting.rate), None
     )

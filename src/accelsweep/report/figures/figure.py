@@ -146,7 +146,7 @@ MAX_ROWS = 60
 """Maximum number of rows in a chart that lists settings; the rest are in the CSV and the table."""
 
 MAX_SERIES = 8
-"""Maximum number of lines in a chart: the number of colours."""
+"""Maximum number of lines in a chart, which is the number of colours in a palette."""
 
 SI_AXIS = alt.Axis(labelExpr="format(datum.value, '~s')", tickCount=6)
 """A vertical axis with SI prefixes, except at zero."""
@@ -154,11 +154,11 @@ SI_AXIS = alt.Axis(labelExpr="format(datum.value, '~s')", tickCount=6)
 DataRow = Mapping[str, Any]
 
 Chart: TypeAlias = alt.LayerChart | alt.FacetChart
-"""The return type of altair's layering; no chart here is faceted."""
+"""The return type of `altair.layer`; no chart here is faceted."""
 
 
 def has_values(rows: Sequence[DataRow], key: str) -> bool:
-    """Return whether `key` is set (neither None nor False) in any row; layers without marks are left out."""
+    """Return whether `key` is set (neither None nor False) in any row; if not, the layer that draws it is omitted."""
     return any(row[key] is not None and row[key] is not False for row in rows)
 
 
@@ -185,7 +185,7 @@ class Figure:
 
     @property
     def drawn(self) -> list[DataRow]:
-        """The rows that the chart needs."""
+        """The rows that appear in the chart."""
         return [row for row in self.rows if row.get("shown", True)]
 
     @cached_property
@@ -226,7 +226,7 @@ class Skipped:
 
 def placeholder_svg(skipped: Skipped) -> str:
     """Return an SVG with the title of the figure that was not drawn, and the reason."""
-    lines = textwrap.wrap(f"Not drawn: {skipped.reason}.", 95, break_long_words=True)  # 95 characters at 13 px fit
+    lines = textwrap.wrap(f"Not drawn: {skipped.reason}.", 95, break_long_words=True)  # 95 characters fit at 13 px
     height = 44 + 20 * len(lines)
     text = "".join(
         f'<text x="12" y="{50 + 20 * number}" font-size="13" fill="{LIGHT.muted}">{escape(line)}</text>'

@@ -28,7 +28,7 @@ _MEBI = 2**20
 
 
 def memory_figure(findings: Findings) -> Figure | Skipped:
-    """Return each setting's memory by batch size, or why there is nothing to draw."""
+    """Return a chart of each setting's memory by batch size, or the reason why it was not drawn."""
     if len({setting.axes.get("batch_size") for setting in findings.settings}) < 2:
         return Skipped("memory", "only one value of batch_size was planned")
     for metric in MEMORY_METRICS:

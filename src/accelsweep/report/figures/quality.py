@@ -17,7 +17,7 @@ _DIRECTION = {"max": ", higher is better", "min": ", lower is better"}
 
 
 def quality_figure(findings: Findings) -> Figure | Skipped:
-    """Return each setting's quality with its interval, or why there is nothing to draw."""
+    """Return a chart of each setting's quality with its interval, or the reason why it was not drawn."""
     rows = [
         {
             "setting": setting.setting,

@@ -34,7 +34,7 @@ _TOOLTIP = [
 
 
 def heatmap_figure(findings: Findings) -> Figure | Skipped:
-    """Return the heat map of rates over batch size and precision, or why there is none."""
+    """Return a heat map of rates by batch size and precision, or the reason why it was not drawn."""
     missing = [axis for axis in ("batch_size", "precision") if _value_count(findings, axis) < 2]
     if missing:
         return Skipped("heatmap", f"only one value of {' and '.join(missing)} was planned, so there is no grid")
@@ -57,7 +57,7 @@ def heatmap_figure(findings: Findings) -> Figure | Skipped:
 
 
 def throughput_figure(findings: Findings) -> Figure | Skipped:
-    """Return the rate by batch size, one line per combination of the other axes, or why there is nothing to draw."""
+    """Return a chart of rate by batch size, one line per combination of other axes, or why it was not drawn."""
     if _value_count(findings, "batch_size") < 2:
         return Skipped("throughput", "only one value of batch_size was planned")
     rows = _rows(findings)

@@ -15,12 +15,12 @@ from accelsweep.report.figures.figure import MAX_SERIES, ROWS, Chart, DataRow, F
 
 
 def scaling_figure(findings: Findings) -> Figure | Skipped:
-    """Return the speed-up by number of devices, with ideal scaling, or why there is nothing to draw."""
+    """Return a chart of speed-up by number of devices, with ideal scaling, or the reason why it was not drawn."""
     return _figure(findings, "scaling", "speedup", "Speed-up", "speed-up over the smallest device count", "~r")
 
 
 def efficiency_figure(findings: Findings) -> Figure | Skipped:
-    """Return the scaling efficiency by number of devices, or why there is nothing to draw."""
+    """Return a chart of scaling efficiency by number of devices, or the reason why it was not drawn."""
     return _figure(findings, "efficiency", "efficiency", "Scaling efficiency", "efficiency", "~%")
 
 
@@ -89,7 +89,7 @@ def _kind(point: ScalingPoint) -> str:
 
 
 def _ideal(rows: Sequence[DataRow], value: str) -> list[dict[str, float]]:
-    """Return ideal scaling if devices were added: the device ratio for a speed-up, 1 for an efficiency."""
+    """Return ideal scaling where devices were added: the ratio of device counts for speed-up, 1 for efficiency."""
     devices = sorted({row["devices"] for row in rows if row["added"]})
     return [{"devices": count, "ideal": count / devices[0] if value == "speedup" else 1} for count in devices]
 

@@ -41,7 +41,7 @@ COLUMNS = ("kind", "setting", "label", "verdict", "ratio", "low", "high", "confi
 
 
 def speedup_figure(findings: Findings) -> Figure | Skipped:
-    """Return the forest plot, or why there is none."""
+    """Return the forest plot, or the reason why it was not drawn."""
     compared = [
         setting for setting in findings.settings if setting.ratio is not None or setting.verdict is Verdict.baseline
     ]

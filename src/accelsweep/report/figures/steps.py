@@ -25,7 +25,7 @@ ALL_RUNS = "all"
 COLUMNS = ("run", "setting", "rank", "step", "phase", "step_seconds")
 MAX_RUNS = 12
 MAX_BANDS = 6
-"""Maximum number of settings to draw: more bands would not fit a screen."""
+"""Maximum number of settings to draw; more bands would not fit on a screen."""
 
 BAND_REACH = 10.0
 """A band extends to at most this many times the slowest run's median step; a longer step is drawn as an arrow."""
@@ -41,7 +41,7 @@ Longer runs are thinned to every second, third, ... step, as stated in the note.
 
 
 def steps_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
-    """Return the step times of the selected runs, or why there are none. Damaged files are skipped."""
+    """Return a chart of the selected runs' step times, or why it was not drawn. Damaged files are skipped."""
     runs = selected_runs(findings)
     bands = list(dict.fromkeys(label for label, _ in runs))[:MAX_BANDS]
     rows: list[DataRow] = []
@@ -114,7 +114,7 @@ def _read(folder: RunsPlace, run: str) -> list[dict[str, Any]]:
 
 
 def _domain(rows: Sequence[DataRow]) -> tuple[float, float]:
-    """Return the shortest step, and the longest within `BAND_REACH` times the slowest run's median, in seconds."""
+    """Return the range of step times in seconds, capped at `BAND_REACH` times the slowest run's median step."""
     seconds: dict[str, list[float]] = {}
     for row in rows:
         seconds.setdefault(str(row["run"]), []).append(row["step_seconds"])
