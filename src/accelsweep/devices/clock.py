@@ -1,7 +1,7 @@
 """Interfaces that a measurement takes as arguments: a clock, a device to synchronise, and marks between steps.
 
-Passing them in lets tests check every rule of the measurement window exactly, using a simulated clock. This module does
-not import torch.
+Because they are arguments, tests can pass a simulated clock and check every rule of the measurement window exactly.
+This module does not import torch.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def all_clocks() -> dict[str, float]:
 
 
 def clock_gap(passed: Mapping[str, float]) -> float:
-    """Return the seconds that the monotonic clock missed: suspend, a paused VM, or a wall clock set forward.
+    """Return the seconds that the monotonic clock missed because of suspend, a paused VM or a wall clock set forward.
 
-    `passed` maps each clock of `all_clocks` to the seconds that passed on it. Setting the wall clock back does not
-    count as a gap.
+    `passed` maps each clock of `all_clocks` to the time that elapsed on it, in seconds. Setting the wall clock back is
+    not considered a gap.
     """
     return max(passed["wall"], passed.get("boot_time", 0.0), passed["monotonic"]) - passed["monotonic"]
 
 
 class Marks(Protocol):
-    """Step boundaries, recorded without waiting for the device and converted to seconds only once at the end."""
+    """Step boundaries, which are recorded without waiting for the device and only converted to seconds at the end."""
 
     def add(self) -> None:
         """Mark the end of a step. The first mark is recorded on construction."""

@@ -49,9 +49,9 @@ class CpuDevice:
 
 
 class CpuKind(DeviceKind):
-    """The processor: a single model, counted in cores, all of which every run may use.
+    """The processor: a machine has a single model, counted in cores, and every run may use all cores.
 
-    As part of the host, it is included in every fingerprint, and its state is read along with the host's.
+    Because it is part of the host, it is included in every fingerprint, and its state is read along with the host's.
     """
 
     accelerator = "cpu"
@@ -101,7 +101,7 @@ class CpuKind(DeviceKind):
         """Return None, because host memory is measured per process."""
 
     def memory(self, device: torch.device) -> DeviceMemory:
-        """Return only the reasons for missing values."""
+        """Return no values, only the reason why each of them is missing."""
         del device
         reason = "a CPU has no device allocator; see host_pss_bytes"
         return DeviceMemory(None, None, None, dict.fromkeys(("allocated", "reserved", "device"), reason))
@@ -140,7 +140,7 @@ def cpu_model() -> str:
 
 
 def model_in_cpuinfo(cpuinfo: Path) -> str:
-    """Return the processor's name in Linux's `cpuinfo`; on ARM it may be missing, or be the board's name instead."""
+    """Return the processor's name in Linux's `cpuinfo`; on ARM, it may be missing or replaced by the board's name."""
     try:
         lines = cpuinfo.read_text(errors="replace").splitlines()
     except OSError:

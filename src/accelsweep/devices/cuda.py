@@ -2,7 +2,7 @@
 
 CUDA_VISIBLE_DEVICES is interpreted as in CUDA (AMD GPUs are in `rocm.py`):
 https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-environment-variables
-A board in MIG mode is used through its slices. A process sees a single slice and no whole boards:
+A board in MIG mode is used through its slices. A process that uses MIG sees a single slice and no whole boards:
 https://docs.nvidia.com/datacenter/tesla/mig-user-guide/index.html#device-enumeration
 """
 
@@ -33,7 +33,7 @@ THROTTLES = {
     "HwThermalSlowdown": 0x40,
     "HwPowerBrakeSlowdown": 0x80,
 }
-"""NVML's clock event bits that indicate a device running slower than it could: nvmlClocksEventReasons in nvml.h."""
+"""NVML's clock event bits which indicate that a device is throttled: nvmlClocksEventReasons in nvml.h."""
 
 VIOLATIONS = {"power cap": 0, "heat": 1, "board limit": 3, "reliability": 5}
 """NVML's counters of throttled time, keyed by reason: nvmlPerfPolicyType_t in nvml.h.
@@ -43,7 +43,7 @@ They are cumulative, so the difference between two readings covers everything in
 
 
 class NvmlUnavailable(TelemetryUnavailable):
-    """NVML cannot answer a query; the message is the reason to report."""
+    """NVML cannot answer a query; the exception's message is the reason to report."""
 
 
 @contextmanager
@@ -95,7 +95,7 @@ def handle_of(library: Any, uuid: str) -> Any:
 
 
 class NvmlTelemetry:
-    """Telemetry from NVML. The identity is CUDA's UUID."""
+    """Telemetry from NVML. A device is identified by its CUDA UUID."""
 
     def state(self, identity: str) -> dict[str, Any]:
         """Return the device's state. Raises NvmlUnavailable."""
@@ -149,7 +149,7 @@ class Board:
 
     @property
     def first(self) -> Gpu | None:
-        """The device selected by the board's index and UUID; None for a board in MIG mode without slices."""
+        """The device that the board's index or UUID selects; None for a board in MIG mode without slices."""
         return self.whole if self.slices is None else next(iter(self.slices), None)
 
 
@@ -170,7 +170,7 @@ class CudaKind(DeviceKind):
     profiler_activity_name = "CUDA"
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """Return the visible devices: their names for CUDA_VISIBLE_DEVICES, and their UUIDs."""
+        """Return the visible devices, each with its name in CUDA_VISIBLE_DEVICES and its UUID."""
         return visible_gpus(os.environ.get(CUDA_VARIABLE), boards())
 
     def inventory(self) -> tuple[Device, ...]:

@@ -6,8 +6,8 @@ Each board has one row, with its source.
   products are accumulated in 32 bits, as in torch, so a GeForce is listed with half of its advertised peak.
 * Bandwidths are in 1e9 bytes per second; links (NVLink, Infinity Fabric) and PCIe count both directions.
 * Memory is in GiB, some of which is reserved by the driver and error correction. Power is the board's limit in watts.
-* An empty field means that the vendor does not publish the figure, or only under a name that does not identify the
-  board. Nothing is guessed.
+* An empty field means that the vendor does not publish the figure, or publishes it only under a name that does not
+  identify the board. Nothing is guessed.
 
 Processors are not listed, because their vendors do not publish such figures.
 """
@@ -39,7 +39,7 @@ _IGNORED_WORDS = frozenset({"NVIDIA", "TESLA", "AMD", "INTEL", "R", "GPU"})
 class Datasheet:
     """One device as listed by torch.
 
-    A board with several dies counts as several devices, each with its share of all figures.
+    A board with several dies is listed as several devices, each with its share of all figures.
 
     `flops_per_second` maps formats to operations per second, omitting formats for which the vendor publishes no figure;
     other unpublished figures are None. `reported` contains the names that drivers report for the device.

@@ -68,7 +68,7 @@ class MonitoredDevice(NamedTuple):
 
 
 class TelemetryUnavailable(Exception):
-    """A driver cannot answer a query; the message is the reason to report."""
+    """A driver cannot answer a query; the exception's message is the reason to report."""
 
 
 class Telemetry(Protocol):
@@ -95,15 +95,15 @@ STATE_KEYS = (
     "held_back",
     "foreign_processes",
 )
-"""The keys of a state. `throttles` are the driver's reasons for throttling the device at this moment.
+"""The keys of a device state. `throttles` are the driver's reasons for throttling the device at this moment.
 
-`held_back` maps each reason to the seconds it has lasted so far and the counter's own clock in seconds.
-`foreign_processes` are the IDs of processes outside our process group that compute on the device.
+`held_back` maps each reason to the total time for which it has throttled the device and to the counter's own clock,
+both in seconds. `foreign_processes` are the IDs of processes outside our process group that compute on the device.
 """
 
 
 def foreign_processes(pids: Iterable[int] | None) -> list[int] | None:
-    """Return the processes outside our process group; None if unknown.
+    """Return those processes in `pids` that are outside our process group; None if unknown.
 
     In a container, a driver reports the host's process IDs, which do not exist inside the container.
     """
@@ -121,7 +121,10 @@ def _process_group(pid: int) -> int | None:
 
 
 class DeviceMemory(NamedTuple):
-    """Peaks of this process's allocator and usage of the whole device, in bytes; `reasons` explain missing values."""
+    """The peak allocator usage of this process and the memory usage of the whole device, in bytes.
+
+    `reasons` explains missing values.
+    """
 
     allocated: int | None
     reserved: int | None
@@ -164,7 +167,7 @@ class EventMarks:
         return self._reached
 
     def seconds(self) -> list[float]:
-        """Return the seconds between consecutive events, which themselves report milliseconds."""
+        """Return the seconds between consecutive events, converted from the milliseconds that torch reports."""
         return [earlier.elapsed_time(later) / 1000.0 for earlier, later in pairwise(self._events)]
 
 
@@ -195,7 +198,7 @@ class DeviceKind:
     aliases: tuple[str, ...] = ()
     """Its names in other tools, used in suggestions."""
     unit: str = "device"
-    """The noun for the device of one rank, used in labels."""
+    """The noun for one rank's device, used in labels."""
     units: str = "devices"
     """The plural of that noun."""
     site_units: str = "devices"
@@ -247,7 +250,7 @@ class DeviceKind:
         return {}
 
     def fingerprint(self) -> Mapping[str, str]:
-        """Return this kind's part of the hardware fingerprint; the host's processor is always part of it."""
+        """Return this kind's part of the hardware fingerprint, to which the host's processor is always added."""
         return {}
 
     def unsupported_precision(self, precision: str) -> str | None:

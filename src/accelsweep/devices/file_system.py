@@ -1,6 +1,6 @@
-"""Detects by trial what a folder's file system supports: it may be FAT, SMB, NFS, 9p or a folder shared from a Mac.
+"""Tests which features a folder's file system supports, as it may be FAT, SMB, NFS, 9p or shared from a Mac.
 
-The mount table is not sufficient, because support depends on the server and on mount options.
+Reading the mount table is not sufficient, because support also depends on the server and on mount options.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def _times_in_proc() -> ProcessorTimes:
         if line.startswith("cpu"):
             name, *ticks = line.split()
             times = [int(value) for value in ticks]  # user nice system idle iowait irq softirq steal guest guest_nice
-            busy[name] = (sum(times[:8]) - times[3] - times[4]) / tick  # guest time is included in user and nice
+            busy[name] = (sum(times[:8]) - times[3] - times[4]) / tick  # user and nice include guest time
     return ProcessorTimes(busy["cpu"], {int(name[3:]): seconds for name, seconds in busy.items() if name != "cpu"})
 
 

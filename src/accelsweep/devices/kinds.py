@@ -56,7 +56,7 @@ def kind_of(accelerator: str) -> DeviceKind:
 
 
 def kind_or_unknown(accelerator: object) -> DeviceKind:
-    """Return the kind; for any other value, such as in a table of several kinds, return a kind with neutral nouns."""
+    """Return the kind; for any other value, such as in a table that covers several kinds, return a generic kind."""
     return KINDS.get(str(accelerator), _UNKNOWN_KIND)
 
 

@@ -1,7 +1,7 @@
 """Linux interfaces: control groups, process death and orphan handling, OOM kills, resource limits, CPU affinity.
 
-macOS provides few of them. Functions without an equivalent do nothing or return a neutral value; their docstrings state
-the consequence.
+macOS provides few of them. Functions that have no equivalent there do nothing or return a neutral value; their
+docstrings explain the consequences.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class ControlGroup:
     def folders(self, mount: Path) -> Iterator[Path]:
         """Yield the folder of the group, then those of its ancestors up to the `mount` of its hierarchy.
 
-        In a container, the path may be the host's, in which case only the mount itself exists. A path that contains
-        `..` is outside the mount.
+        In a container, the path may be that of the host, in which case only the mount itself exists. A path that
+        contains `..` is outside the mount.
         """
         inner = PurePosixPath("/") if ".." in self.path.parts else self.path
         for part in (inner, *inner.parents):
@@ -68,7 +68,10 @@ def cgroup_folders(controller: str) -> Iterator[Path]:
 
 
 def cpu_quota() -> float | None:
-    """Return the CPU quota of this process in cores; None if unlimited. The tightest limit of nested groups applies."""
+    """Return the CPU quota of this process in cores; None if unlimited.
+
+    If groups are nested, the tightest limit applies.
+    """
     return min((quota for folder in cgroup_folders("cpu") if (quota := _quota(folder)) is not None), default=None)
 
 
@@ -90,7 +93,7 @@ _MEMORY_FILES = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-"""For version 2, then version 1: the limit, the usage, and the part of the usage that Linux can reclaim."""
+"""For version 2, then version 1: the files with the limit and the usage, and the reclaimable part of the usage."""
 
 _UNLIMITED = 2**60
 """Version 1 represents "no limit" as a number of this magnitude."""

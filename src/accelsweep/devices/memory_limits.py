@@ -40,7 +40,7 @@ class FreeMemory(NamedTuple):
     limit: MemoryLimit
 
     def capped(self, configured: int | None) -> FreeMemory:
-        """Return the tighter of this limit and `configured` bytes, the value of `measure.rank_memory_bytes`."""
+        """Return the tighter of this limit and `configured`, the value of `measure.rank_memory_bytes`."""
         if configured is None or configured >= self.bytes:
             return self
         return FreeMemory(configured, "measure.rank_memory_bytes")
@@ -104,7 +104,7 @@ def limit_data_growth(size: int) -> None:
 
 
 def return_freed_blocks() -> None:
-    """Make glibc return every larger block to the operating system as soon as it is freed.
+    """Make glibc return every block of at least 128 KiB to the operating system as soon as it is freed.
 
     By default, glibc adapts its threshold and keeps blocks of up to 32 MiB (`man mallopt`, M_MMAP_THRESHOLD).
     Fragmentation, and therefore the largest batch, would then vary from run to run.

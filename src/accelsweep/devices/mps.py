@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class MpsDevice(StreamDevice):
-    """Apple's GPU: `torch.mps.synchronize` accepts no device argument."""
+    """Apple's GPU, for which `torch.mps.synchronize` accepts no device argument."""
 
     def synchronise(self) -> None:
         """Wait for all work on the GPU."""
@@ -22,7 +22,7 @@ class MpsDevice(StreamDevice):
 
 
 class MpsKind(DeviceKind):
-    """Apple's GPU, which cannot be hidden and needs no name. macOS reports its state only to root.
+    """Apple's GPU, which cannot be hidden from a process and needs no name. macOS reports its state only to root.
 
     In the fingerprint, it is identified by the host's processor.
     """
@@ -90,7 +90,7 @@ class MpsKind(DeviceKind):
     def cap_memory(
         self, device: torch.device, headroom: float, configured: int | None, host_memory: FreeMemory
     ) -> MemoryCap:
-        """Cap the allocator within the recommended working set. Untested on hardware (docs/devices.md)."""
+        """Cap the allocator at the recommended working set or below. Untested on hardware (docs/devices.md)."""
         del device, host_memory
         total = int(self.module.recommended_max_memory())
         available = FreeMemory(total, "device memory").capped(configured)

@@ -3,7 +3,7 @@
 HIP_VISIBLE_DEVICES restricts which of them are visible:
 https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html. This variable contains indices and takes precedence
 over CUDA_VISIBLE_DEVICES, which HIP reads as well. ROCR_VISIBLE_DEVICES is applied before both: indices then refer to
-the remaining devices, and no device is leased by name.
+the devices that it leaves visible, and no device is leased by name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ used."""
 
 
 class AmdSmiUnavailable(TelemetryUnavailable):
-    """AMD SMI cannot answer a query; the message is the reason to report."""
+    """AMD SMI cannot answer a query; the exception's message is the reason to report."""
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def _pci_address(library: Any, handle: Any) -> str:
 
 
 class AmdSmiTelemetry:
-    """Telemetry from AMD SMI. The identity is a PCI address."""
+    """Telemetry from AMD SMI. A device is identified by its PCI address."""
 
     def state(self, identity: str) -> dict[str, Any]:
         """Return the device's state. Raises AmdSmiUnavailable."""
@@ -92,7 +92,7 @@ class AmdSmiTelemetry:
             return _state(library, _handle_of(library, identity))
 
     def joules(self, identity: str) -> float:
-        """Return the energy from the accumulator, whose resolution is reported in microjoules.
+        """Return the energy from AMD SMI's accumulator, whose resolution is reported in microjoules.
 
         Raises AmdSmiUnavailable.
         """

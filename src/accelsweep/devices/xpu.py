@@ -100,7 +100,10 @@ def _model(card: Path) -> str:
 
 
 def _memory(card: Path) -> int | None:
-    """Return the memory in bytes; None for an integrated GPU. i915 provides one file, and xe provides one per tile."""
+    """Return the memory in bytes; None for an integrated GPU.
+
+    The i915 driver provides one file, whereas xe provides one per tile.
+    """
     files = [card / "lmem_total_bytes", *card.glob("device/tile*/physical_vram_size_bytes")]
     return sum(int(text, 0) for file in files if (text := _text(file))) or None
 

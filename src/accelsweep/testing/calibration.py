@@ -1,4 +1,4 @@
-"""Calibrated workloads: steps and data waits of known duration, to check measurements against known values.
+"""Calibrated workloads: their steps and data waits have known durations, against which measurements can be checked.
 
 A step busy-waits on the monotonic clock, so its duration is exact on any device. The module trains a single weight, so
 that every loop can run it.
@@ -41,7 +41,7 @@ class TimedStep(pl.LightningModule):
         """Set the step time to `seconds * (1 + drift_per_step * i)` for step i.
 
         The step time is multiplied by `slow_factor` if i is a multiple of `slow_every` or less than
-        `slow_warmup_steps`. On rank `stalled_rank`, every step takes an additional `stall_seconds`.
+        `slow_warmup_steps`. On rank `stalled_rank`, every step takes `stall_seconds` longer.
         """
         super().__init__()
         self.weight = nn.Parameter(torch.ones(1))
@@ -71,7 +71,8 @@ class TimedStep(pl.LightningModule):
 class TimedNetwork(nn.Module):
     """A layer that maps `features` inputs to `classes` logits and sleeps for `seconds` per call.
 
-    Sleeping uses no CPU, so two such layers in one process do not slow each other down, as on two separate devices.
+    Sleeping does not use the CPU, so two such layers in one process do not slow each other down, just as if they ran on
+    separate devices.
     """
 
     def __init__(self, seconds: float, features: int = 8, classes: int = 4) -> None:

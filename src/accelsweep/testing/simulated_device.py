@@ -2,7 +2,8 @@
 
 `device.json` contains the device's properties. Each process that uses the device writes its allocated memory and busy
 time to a file under `processes`, from which memory in use, energy, heat and foreign processes are derived. As with a
-real driver, telemetry does not require torch. A killed process frees its memory, but its energy still counts.
+real driver, telemetry does not require torch. The memory of a killed process is freed, but the energy it used is still
+counted.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ UUID = "SIM-00000000"
 class Spec:
     """The device's properties and the device time of its operations.
 
-    An operation takes `kernel_seconds`, or its entry in `seconds` (keyed by name, such as `aten.mm`). Matrix products
-    and convolutions take an additional FLOPs / `flops_per_second`; copies to or from the host take an additional
-    bytes / `copy_bytes_per_second`. `stalls` are pairs (busy seconds before the stall, duration of the stall). After
-    `throttled_after` busy seconds, all operations take `throttle` times as long. `launch_seconds` is the host time per
-    operation, which only a simulated clock takes into account. `wear` is a factor that slows down all operations
-    without showing up in telemetry or the fingerprint.
+    An operation takes `kernel_seconds`, or the time that `seconds` specifies for its name, such as `aten.mm`. Matrix
+    products and convolutions take an additional FLOPs / `flops_per_second`; copies to or from the host take an
+    additional bytes / `copy_bytes_per_second`. `stalls` are pairs (busy seconds before the stall, duration of the
+    stall). After `throttled_after` busy seconds, all operations take `throttle` times as long. `launch_seconds` is the
+    host time per operation, which only a simulated clock takes into account. `wear` is a factor that slows down all
+    operations without showing up in telemetry or the fingerprint.
     """
 
     model: str = "Simulated device"
@@ -74,7 +75,8 @@ class Spec:
 class Usage:
     """The allocated bytes and busy seconds of a process; `held_back` is the throttled part of the busy seconds.
 
-    The queue becomes empty at `free_at` on the device's clock, so `busy` may include time in the future.
+    The queue becomes empty at `free_at` on the device's clock; until then, `busy` includes time that has not yet
+    passed.
     """
 
     bytes: int = 0
@@ -125,7 +127,7 @@ def _read_usage(where: Path) -> Iterator[tuple[int, Usage]]:
     for file in (where / "processes").glob("*.json"):
         try:
             yield int(file.stem), Usage(**json.loads(file.read_text("utf-8")))
-        except (OSError, ValueError, TypeError):  # removed or replaced in the meantime
+        except (OSError, ValueError, TypeError):  # the file was removed or replaced in the meantime
             continue
 
 
@@ -159,7 +161,7 @@ class SimulatedTelemetry:
         }
 
     def joules(self, identity: str) -> float:
-        """Return the energy used since time 0: busy power while a process uses the device, idle power otherwise."""
+        """Return the energy used since time 0, at busy power while the device is in use and at idle power otherwise."""
         where, spec = _device(identity)
         now = time.perf_counter()
         busy = sum(use.busy_until(now) for use in usage_by_process(where).values())

@@ -10,7 +10,7 @@ from accelsweep.testing import simulated_device as driver
 
 
 class SimulatedKind(DeviceKind):
-    """A single device, which cannot be hidden from a process because the user sets its environment variable."""
+    """A single device, which cannot be hidden from a process because the user sets the variable that points to it."""
 
     accelerator = "simulated"
     unit, units, site_units = "simulated device", "simulated devices", "simulated devices"

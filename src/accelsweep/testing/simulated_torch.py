@@ -1,4 +1,4 @@
-"""The simulated device as a torch backend: the meta device computes shapes eagerly, the CPU computes data lazily."""
+"""The simulated device's torch backend, computing shapes eagerly on the meta device and data lazily on the CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from accelsweep.testing.simulator import Allocation, Buffer, Slot, buffer, curre
 aten = torch.ops.aten
 
 RESHAPE_OPS = {aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default}
-"""Operations that return a view because torch considers all tensors contiguous; here, the data may need copying."""
+"""Operations that return a view in torch, which considers all tensors contiguous, but may need to copy data here."""
 
 CONTIGUOUS_OPS = ("_fused", "linalg_vector_norm")
 """Name prefixes of operations on gradients whose result depends on the memory layout.
@@ -36,7 +36,7 @@ def kernel(op: Any, *args: Any, **kwargs: Any) -> Any:
     try:
         results = _call(op, pytree.tree_unflatten([_as_meta(one) for one in flat], spec))
     except (NotImplementedError, RuntimeError):
-        return _run_synchronously(op, flat, spec)  # the shape depends on the data, or the call is invalid
+        return _run_synchronously(op, flat, spec)  # the result's shape depends on the data, or the call is invalid
     outputs, shape = pytree.tree_flatten(results)
     made, slots = _made(
         outputs, [buffer(one) for one in flat if on_device(one)], [one for one in flat if on_device(one)]
@@ -77,7 +77,7 @@ def _as_meta(value: Any) -> Any:
 
 
 def _source(value: Any) -> Any:
-    """Return an argument as the worker thread needs it: the slot of a device tensor, or a copy of a host tensor."""
+    """Return what the worker thread needs for an argument: the slot of a device tensor, or a copy of a host tensor."""
     if on_device(value):
         return buffer(value).slot
     return value.detach().clone() if isinstance(value, Tensor) else value
@@ -90,14 +90,14 @@ def _there(source: Any) -> Any:
 
 
 def _laid_out(op: Any, source: Any) -> Any:
-    """Return the argument for the worker thread, made contiguous if the operation depends on the memory layout."""
+    """Return the worker thread's argument, made contiguous if the operation's result depends on the memory layout."""
     there = _there(source)
     in_order = isinstance(there, Tensor) and op.__name__.startswith(CONTIGUOUS_OPS)
     return there.contiguous() if in_order else there
 
 
 def _made(outputs: list[Any], inputs: list[Buffer], given: list[Tensor]) -> tuple[list[Any], list[Slot | None]]:
-    """Return the results and the slots to fill, with None as the slot of a result that is also an input."""
+    """Return the results and the slots to fill; the slot is None for a result that is also an input."""
     same = {id(one.meta): tensor for one, tensor in zip(inputs, given, strict=True)}
     shared = {one.meta.untyped_storage()._cdata: one.allocation for one in inputs}
     made: list[Any] = []
@@ -116,7 +116,7 @@ def _made(outputs: list[Any], inputs: list[Buffer], given: list[Tensor]) -> tupl
 
 
 def _run_synchronously(op: Any, flat: list[Any], spec: Any) -> Any:
-    """Wait for the device and compute eagerly, as every device must if the shape depends on the data."""
+    """Wait for the device and compute eagerly, as on any device if the result's shape depends on the data."""
     current().wait(str(op))
     with torch.no_grad():
         found = _call(op, pytree.tree_unflatten([_there(_source(one)) for one in flat], spec))
@@ -249,7 +249,7 @@ class Module:
         """Do nothing: there is only one device."""
 
     def synchronize(self, device: Any = None) -> None:
-        """Wait until the queue is empty. Raises the first error since the last wait."""
+        """Wait until the queue is empty. Raises the first error that occurred since the last wait."""
         current().wait("synchronize")
 
     def work(self, seconds: float) -> None:
@@ -287,7 +287,7 @@ class Module:
         return current().allocator.allocated
 
     def max_memory_allocated(self, device: Any = None) -> int:
-        """Return the peak of allocated bytes."""
+        """Return the peak allocated bytes."""
         return current().allocator.peak_allocated
 
     def memory_reserved(self, device: Any = None) -> int:
@@ -295,7 +295,7 @@ class Module:
         return current().allocator.reserved
 
     def max_memory_reserved(self, device: Any = None) -> int:
-        """Return the peak of reserved bytes."""
+        """Return the peak reserved bytes."""
         return current().allocator.peak_reserved
 
     def mem_get_info(self, device: Any = None) -> tuple[int, int]:

@@ -1,8 +1,8 @@
 """The simulated device of this process: a queue whose worker thread computes the results on the CPU.
 
-Launches are asynchronous, and reading a result waits for the queue; `waits` lists the reasons. On the real clock, an
-operation ends after its device time or when its result has been computed, whichever is later. On a simulated clock,
-only device times count, so load on the machine has no effect.
+Launches are asynchronous, and reading a result waits for the queue; the reason for each wait is added to `waits`. On
+the real clock, an operation ends after its device time or when its result has been computed, whichever is later. On a
+simulated clock, only device times count, so the load on the machine has no effect.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class HostClock(Protocol):
 
 
 class RealClock:
-    """The monotonic clock, on which host work takes its actual time."""
+    """The monotonic clock, on which host work takes as long as it really does."""
 
     simulated = False
 
@@ -48,7 +48,7 @@ class RealClock:
         return time.perf_counter()
 
     def spend(self, seconds: float) -> None:
-        """Do nothing, because real time has already passed."""
+        """Do nothing, because the work has already taken real time."""
 
     def wait_until(self, moment: float) -> None:
         """Sleep."""
@@ -64,10 +64,12 @@ SEGMENT_BYTES = 2 * 2**20
 
 
 class Allocator:
-    """Counts bytes like torch's allocators; the data itself is in host memory."""
+    """Counts bytes as torch's allocators do; the data itself is in host memory."""
 
     def __init__(self, total: int, use: Usage, others: Callable[[], int] = lambda: 0) -> None:
-        """`total` is the device's memory; `others()` returns how much other processes use. `use` is kept up to date.
+        """`total` is the device's memory in bytes; `others()` returns how much of it other processes use.
+
+        The allocator updates `use`.
 
         The attribute `most` limits how much this process may reserve.
         """
@@ -125,7 +127,7 @@ class Timeline:
     """Tracks the device time at which the queue becomes empty, and the busy time until then."""
 
     def __init__(self, spec: Spec, use: Usage) -> None:
-        """`use` is kept up to date."""
+        """The timeline updates `use` with each operation."""
         self._spec, self._use = spec, use
         self._stalls = sorted(spec.stalls)
         self.free_at = 0.0
@@ -240,7 +242,7 @@ class Simulator:
                 work()
             except BaseException as error:  # noqa: BLE001 - raised by the next wait
                 self._error = self._error or error
-            del work  # it references the operation's arguments
+            del work  # it would keep the operation's arguments alive
 
     def _timed(self, work: Work, launched: float, seconds: float) -> None:
         work()
@@ -305,7 +307,7 @@ def buffer(tensor: Tensor) -> Buffer:
 def handle(slot: Slot, meta: Tensor, allocation: Allocation) -> Tensor:
     """Return a new tensor on the device, which torch considers contiguous regardless of the data's strides.
 
-    It is never an inference tensor, because a view of a weight must not be one, even in inference mode.
+    The tensor is never an inference tensor, because a view of a weight must not be one, even in inference mode.
     """
     with torch.inference_mode(mode=False):
         tensor: Tensor = torch._C._acc.create_empty_tensor(tuple(meta.shape), meta.dtype)

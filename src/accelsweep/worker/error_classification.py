@@ -68,7 +68,7 @@ _KNOWN = (
 _ERROR_TYPE = re.compile(r"^(?!Traceback)([\w.]+)(?::|$)", re.MULTILINE)
 """Matches the first unindented line of a traceback, which is the exception itself.
 
-The message of the exception may contain the traceback of a loader worker.
+Later lines are ignored, because the exception's message may itself contain the traceback of a loader worker.
 """
 
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
@@ -96,7 +96,7 @@ _FRAMEWORKS = {
 
 
 class Diverged(Exception):
-    """The loss became NaN or infinite; the message states where."""
+    """The loss became NaN or infinite; the message specifies at which step."""
 
 
 class ProcessExited(Exception):
@@ -185,11 +185,11 @@ def message_of(error: BaseException) -> str:
 def reason_of(error: BaseException, target: str | None = None) -> str:
     """Describe `error` in one line for the record: its type, its first line, and a remedy if one is known.
 
-    `target` is the column that contains the classes, if the data has columns.
+    `target` is the name of the class column, if the data is a table.
 
-    Our own errors are reported without their type, even if a library wraps them. For an error in a DataLoader worker,
-    torch raises an error of the same type whose last line is the original error. Errors without a message, and errors
-    that `except Exception` does not catch, are reported with their location.
+    Accelsweep's own errors are reported without their type, even if a library wraps them. For an error in a DataLoader
+    worker, torch raises an error of the same type whose last line is the original error. Errors without a message, and
+    errors that `except Exception` does not catch, are reported with their location.
     """
     ours = next((link for link in _chain(error) if isinstance(link, _OUR_ERRORS)), None)
     if ours is not None:
@@ -226,7 +226,7 @@ def _lines(error: BaseException) -> list[str]:
 
 
 def _exit_reason(error: SystemExit) -> str:
-    """Describe where the process exited, and how to prevent a script's code from running on import."""
+    """Describe where the user's code ended the process, and how to prevent a script's code from running on import."""
     frames = _frames(traceback.extract_tb(error.__traceback__))
     where = user_location_in(frames) or "the user's code"
     remedy = "raise an exception or return instead; a module must not end the process that trains it"
@@ -271,15 +271,16 @@ _PRINTED = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<func
 
 
 def parse_stack(lines: Sequence[str]) -> list[Frame]:
-    """Return the calls in a printed stack trace, in the order of its lines."""
+    """Return the calls in a printed stack trace, in the order in which they were printed."""
     matches = (_PRINTED.search(line) for line in lines)
     return [Frame(match["file"], int(match["line"]), match["function"]) for match in matches if match is not None]
 
 
 def user_location_in(frames: Sequence[Frame]) -> str | None:
-    """Describe the user's outermost and innermost functions in a stack (outermost call first), with the line number.
+    """Describe the user's outermost and innermost functions in a stack, with the line number of the innermost call.
 
-    Returns None if no call is in the user's code. Code in the user's folders takes precedence over installed packages.
+    `frames` starts with the outermost call. Returns None if no call is in the user's code. Code in the user's folders
+    takes precedence over installed packages.
     """
     calls = [frame for frame in frames if is_user_code(frame.file)]
     calls = [frame for frame in calls if _INSTALLED.search(frame.file) is None] or calls
@@ -302,7 +303,7 @@ def is_user_code(file: str) -> bool:
 
 
 def _shared_memory_remedy(error: BaseException) -> str:
-    """Return the remedy if the system could not provide the memory that a loader shares with its workers."""
+    """Return the remedy if the shared memory used by a loader's workers could not be allocated, or an empty string."""
     refused = getattr(error, "errno", None) in (errno.EROFS, errno.EACCES, errno.ENOSPC, errno.ENOSYS)
     if refused and any("/multiprocessing/" in call.filename for call in traceback.extract_tb(error.__traceback__)):
         return (
@@ -313,7 +314,7 @@ def _shared_memory_remedy(error: BaseException) -> str:
 
 
 def _remedy(message: str, target: str | None) -> str:
-    """Return the remedy for a class number that the model does not support, or for a layer that only works on GPUs."""
+    """Return the remedy if a class index is out of the model's range, or if a layer only works on GPUs."""
     if _GPUS_ONLY.search(message):
         return " (trainer.sync_batchnorm=true works only on GPUs: remove it)"
     where = f"the column data.target={target}" if target else "the data"
@@ -326,7 +327,7 @@ def _remedy(message: str, target: str | None) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback without the outermost frames of our code and libraries.
+    """Return the traceback without the outermost frames, which belong to accelsweep and to libraries.
 
     If no frames would remain, the whole traceback is returned.
     """
@@ -338,7 +339,7 @@ def traceback_of(error: BaseException) -> str:
 
 
 class ErrorOrigin(NamedTuple):
-    """The origin of an exception: its type, and the file, line and function of the user's innermost frame."""
+    """The origin of an exception: its type, and the file, line and function of the innermost user-code frame."""
 
     type: str
     file: str
@@ -384,7 +385,7 @@ def _raised_by_hydra(error: BaseException) -> bool:
 
 
 def _is_hidden(file: str) -> bool:
-    """Return whether tracebacks omit this file: the worker, and libraries that call the user's code."""
+    """Return whether tracebacks omit this file: it belongs to the worker or to a library that calls the user's code."""
     if file.startswith((*_HIDDEN_PACKAGES, "<frozen")):
         return True
     parts = Path(file).parts

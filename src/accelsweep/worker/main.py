@@ -54,7 +54,10 @@ def write_steps(path: Path, rank: int, window: RankWindow) -> None:
 
 
 def preload() -> None:
-    """Import everything that a rank needs, so forked ranks do not have to. Runs no operations and touches no device."""
+    """Import everything that a rank needs, so that forked ranks do not have to.
+
+    Runs no operations and touches no device.
+    """
     import torch.distributed  # noqa: F401
 
     from accelsweep.worker import rank_measurement  # noqa: F401

@@ -1,4 +1,4 @@
-"""Probes a model after the window: parameters, operations, MFU, matmul share and the breakdown of a step."""
+"""Probes a model after the window: parameters, operations, MFU, matmul share and step time breakdown."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def flops_metrics(
 
 
 def parameters(spec: RunSpec) -> Metric:
-    """Return the number of trainable parameters, counting shared ones once, or why they cannot be counted."""
+    """Return the number of trainable parameters, counting shared ones once, or the reason why it is unknown."""
     try:
         count = sum(part.numel() for part in _meta_module(spec).parameters() if part.requires_grad)
     except Exception as error:  # noqa: BLE001  the user's code may fail on the meta device in any way
@@ -99,14 +99,14 @@ def parameters(spec: RunSpec) -> Metric:
 
 @dataclass(frozen=True)
 class StepFlops:
-    """The operations per sample, and whether cuDNN computes some layers of the model (convolutional or recurrent)."""
+    """The operations per sample, and whether cuDNN runs any of the model's layers (convolutional or recurrent ones)."""
 
     per_sample: float
     uses_cudnn: bool
 
 
 def count_flops(spec: RunSpec, example: Any, samples: int, predict: Predict | None = None) -> StepFlops | str:
-    """Count the operations in a training step or in `predict`, or return `not counted: ` and the reason."""
+    """Count the operations in a training step or in `predict`; if this fails, return `not counted: ` and the reason."""
     if isinstance(example, NoExample):
         return f"not counted: {example.reason}"
     try:
@@ -126,7 +126,7 @@ def count_flops(spec: RunSpec, example: Any, samples: int, predict: Predict | No
 
 
 def count_traits(spec: RunSpec, example: Any, samples: int, predict: Predict | None = None) -> Traits | str:
-    """Return the traits of a forward pass, per sample, or `not counted: ` and the reason.
+    """Return the per-sample traits of a forward pass; if this fails, return `not counted: ` and the reason.
 
     The forward pass is that of a training step, including the loss, or `predict`. `example` is a batch on the meta
     device.
@@ -235,7 +235,7 @@ def matmul_share(spec: RunSpec) -> dict[str, Metric]:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """The result of a probe pass."""
+    """The result of a probe pass: the step time breakdown, if measured, and its metrics."""
 
     breakdown: Breakdown | None
     metrics: dict[str, Metric]
@@ -248,7 +248,7 @@ def release_memory(device: torch.device) -> None:
 
 
 def measure_breakdown(spec: RunSpec, step_seconds: float) -> ProbeResult:
-    """Train at most `measure.probe_steps` steps and break them down by phase. Raises errors from the user's code.
+    """Train at most `measure.probe_steps` steps and break down their time by phase. Raises errors from the user's code.
 
     `step_seconds` is the window's mean step time, which is the same on every rank. It limits the pass to as many steps
     as fit into `measure.min_seconds`.

@@ -54,7 +54,7 @@ class SampleBudget:
 
 @dataclass(frozen=True)
 class QualityPhase:
-    """The metrics of the phase, other values that the module logged, and doubts about the phase."""
+    """The results of the quality phase: its metrics, other values that the module logged, and doubts."""
 
     metrics: dict[str, Metric]
     logged: dict[str, float]

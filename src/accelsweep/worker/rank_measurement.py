@@ -101,7 +101,7 @@ def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[
 
 
 def telemetry_identities(device: torch.device) -> tuple[str, ...]:
-    """Return the device's identity in its driver's telemetry; an empty tuple if there is no telemetry."""
+    """Return the identity that the driver's telemetry uses for the device; an empty tuple if there is no telemetry."""
     from accelsweep.devices.kinds import kind_of
 
     identity = kind_of(device.type).telemetry_identity(device)
@@ -149,7 +149,7 @@ def _combine(
 
 
 def cpu_doubts(cpu: list[dict[str, float]], local_size: int) -> list[Doubt | None]:
-    """Return the doubts about foreign load, swap, page faults and sleep, given `CpuUse.reading` for every rank.
+    """Return the doubts about foreign load, swapping, page faults and suspend, given every rank's `CpuUse.reading`.
 
     The load is measured on rank 0's node, which runs the first `local_size` ranks.
     """
@@ -163,9 +163,9 @@ def cpu_doubts(cpu: list[dict[str, float]], local_size: int) -> list[Doubt | Non
 
 
 def fastest_growth(ranks: list[dict[str, tuple[int, int]]]) -> tuple[str, int, int] | None:
-    """Return the name of the memory that grew most, its growth in bytes, and the steps over which it grew.
+    """Return the kind of memory that grew most, its growth in bytes, and the number of steps over which it grew.
 
-    `ranks` contains the result of `MemoryWatch.growth` for every rank.
+    `ranks` contains the result of `MemoryWatch.growth` on every rank.
     """
     growth = [(name, grown, steps) for rank in ranks for name, (grown, steps) in rank.items()]
     return max(growth, key=lambda entry: entry[1], default=None)
@@ -236,7 +236,7 @@ class RankReport:
         self._tolerated = failures
 
     def record_error(self, error: BaseException, target: str | None = None) -> None:
-        """Record `error` and print its traceback; `target` is the column with the classes, if the data has columns."""
+        """Record `error` and print its traceback; `target` is the class column of a table."""
         self._error, self._target = error, target
         traceback.print_exception(error, file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""Sets up the current process as one rank: its position, threads, seeds, process group, compile caches and modules."""
+"""Sets up the current process as one rank: its position, threads, seeds, process group, compile caches and imports."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 @dataclass(frozen=True)
 class RankPlace:
-    """A rank's position among all ranks; `local_size` ranks share this host."""
+    """A rank's position among all ranks, `local_size` of which share this host."""
 
     rank: int
     local_rank: int
@@ -208,7 +208,7 @@ class VersionTree:
                 )
 
     def _is_elsewhere(self, path: Path) -> bool:
-        """Return whether `path` is in the checkout, but neither in the tree nor among installed packages."""
+        """Return whether `path` is in the checkout, but not in the tree or in an installed package."""
         path = path.absolute()
         if path == self.tree or self.tree in path.parents:
             return False

@@ -24,17 +24,19 @@ from accelsweep.run_config import Run, SettingConfig
 class RunSpec:
     """One attempt at a run, as read by its ranks.
 
-    `config` is the setting's frozen scientific config, `axes` its swept keys, and `run.seed` the seed of this repeat.
-    `world_size` is the number of ranks across all nodes. `attempt_folder` is an absolute path, the same on every node.
+    `config` is the setting's frozen scientific config, `axes` contains its swept keys, and `run.seed` is the seed of
+    this repeat. `world_size` is the number of ranks across all nodes. `attempt_folder` is an absolute path, the same on
+    every node.
     `threads`: CPU threads per rank if set by the plan; None divides a node's cores among its ranks.
     `ceiling_cache`: the file that caches the matmul ceilings measured in this block; None disables the cache.
-    `silence_seconds`: how long a rank may go without a step before the watchdog acts; None disables the watchdog.
+    `silence_seconds`: how long a rank may go without completing a step before the watchdog acts; None disables the
+    watchdog.
     `run_seconds`: the run's time limit; None for no limit.
-    `device_models`: the device models on which the run is allowed; empty for any.
+    `device_models`: the device models on which the run may be measured; if empty, any model is accepted.
     `host_memory`: for a batch size search, the host memory in bytes per rank and the limit that determines it; if
     None, the rank determines both.
-    `substitute`: a registry target, a function (spec, place, report) that runs instead of the measurement and performs
-    `extra_steps` after the warm-up; None runs the measurement.
+    `substitute`: the registry target of a function (spec, place, report) that is called instead of measuring and
+    performs `extra_steps` after the warm-up; if None, the run is measured.
     """
 
     sweep: str
@@ -83,11 +85,11 @@ class RunSpec:
         return Path(self.attempt_folder) / f"rank-{rank}.json"
 
     def rank_steps(self, rank: int) -> Path:
-        """Return the path of the steps of rank `rank` (`worker.main.write_steps`)."""
+        """Return the path of the file that lists the steps of rank `rank` (`worker.main.write_steps`)."""
         return Path(self.attempt_folder) / f"steps-{rank}.json"
 
     def rank_window(self, rank: int) -> Path:
-        """Return the path of the result of rank `rank` at the end of its window, used if the rank dies afterwards."""
+        """Return the path of the end-of-window result of rank `rank`, used if the rank dies after its window."""
         return Path(self.attempt_folder) / f"rank-{rank}.window.json"
 
     def progress(self) -> Path:
@@ -99,5 +101,5 @@ class RunSpec:
         return Path(self.attempt_folder) / "scratch"
 
     def heartbeat(self, rank: int) -> Path:
-        """Return the path of the heartbeat of rank `rank`."""
+        """Return the path of the heartbeat file of rank `rank`."""
         return Path(self.attempt_folder) / f"heartbeat-{rank}"

@@ -1,9 +1,9 @@
 """`FiniteData`: the DataModule for all finite data sets that are built in or read from files.
 
-A subclass provides the rows. Split, preprocessing and transfer to the device (`placement`, `preprocess`, `num_workers`,
-`prefetch_factor`, `folds`, `fold`) work the same way for all subclasses, and given the same seed, every choice yields
-bit-identical training batches. `ModuleData` (`data=module`) serves the loaders of a LightningModule that provides its
-own data.
+A subclass provides the rows. Splitting, preprocessing and transfer to the device (`placement`, `preprocess`,
+`num_workers`, `prefetch_factor`, `folds`, `fold`) work the same way for all subclasses, and given the same seed, every
+choice yields bit-identical training batches. `ModuleData` (`data=module`) serves the loaders of a LightningModule that
+provides its own data.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class FiniteData(pl.LightningDataModule):
     """Serves a finite data set as an endless training stream and a fixed validation set."""
 
     full_scale = 255.0
-    """The byte value that represents 1 in the images of this data set."""
+    """The byte value that corresponds to an intensity of 1.0 in this data set's images."""
 
     def __init__(
         self,
@@ -92,9 +92,9 @@ class FiniteData(pl.LightningDataModule):
         `placement`: batches come from pageable memory (`loader`), from pinned memory (`pinned`), or from a data set
         that is copied to the device once (`resident`). `preprocess`: images are only scaled to 0..1 (None), or cropped,
         flipped and normalised by the loader (`cpu`) or after the copy (`device`); `auto` selects one of these two for
-        images, depending on the placement, and None for other data. The held-out rows are the share `validation_share`,
-        or the `fold`-th of `folds` parts. With `fold="all"`, the first part is held out first and each call to
-        `next_fold` moves on to the next part; the set is read and placed only once.
+        images, depending on the placement, and None for other data. The held-out rows are a fraction `validation_share`
+        of the data set, or the `fold`-th of `folds` equal parts. With `fold="all"`, the first part is held out first
+        and each call to `next_fold` moves on to the next part; the set is read and placed only once.
         """
         super().__init__()
         _check_choice("placement", placement, PLACEMENTS)
@@ -115,7 +115,7 @@ class FiniteData(pl.LightningDataModule):
         raise NotImplementedError(f"{type(self).__name__} does not define its rows")
 
     def split(self, rows: AnyRows) -> tuple[AnyRows, AnyRows]:
-        """Split the rows into training and validation rows, by share or by fold; the split is the same in every run.
+        """Split the rows into training and validation rows, by share or by fold, in the same way in every run.
 
         With `fold="all"`, both contain all rows until `next_fold` divides them.
         """
@@ -125,7 +125,7 @@ class FiniteData(pl.LightningDataModule):
         return rows.subset(training), rows.subset(validation)
 
     def _split_numbers(self, count: int, fold: int | str) -> tuple[Tensor, Tensor]:
-        """Return the row numbers of the training rows and of the validation rows among `count` rows."""
+        """Return the row numbers of the training rows and of the validation rows in a data set of `count` rows."""
         order = torch.randperm(count, generator=torch.Generator().manual_seed(SPLIT_SEED))
         begin, end = 0, int(count * self._validation_share)
         if self._folds is not None:
@@ -135,7 +135,10 @@ class FiniteData(pl.LightningDataModule):
         return torch.cat((order[:begin], order[end:])), order[begin:end]
 
     def next_fold(self) -> bool:
-        """Hold out the next part without reading the set again; False without `fold="all"` or after the last part."""
+        """Hold out the next part without rereading the data set.
+
+        Returns False after the last part, or if `fold` is not "all".
+        """
         if self._all_rows is None or self._current_fold + 1 == self._folds:
             return False
         self._hold_out(self._all_rows, self._current_fold + 1)
@@ -154,7 +157,10 @@ class FiniteData(pl.LightningDataModule):
         return rows if self.repeats_rows else whole_batch_samples(rows, self.batch_size)
 
     def setup(self, stage: str) -> None:
-        """Read the data set once and place it. Raises Unsupported or InputError if keys contradict each other."""
+        """Read the data set and place it, on the first call only.
+
+        Raises Unsupported or InputError for contradictory keys.
+        """
         del stage
         if self._sets is not None:
             return
@@ -236,7 +242,7 @@ class FiniteData(pl.LightningDataModule):
     def _finish(self, rows: Rows) -> Preprocess | None:
         """Return the preprocessing that the loader applies to each batch, or None.
 
-        Without preprocessing, images in memory are already scaled.
+        If `preprocess` is None, images in memory need no preprocessing, because they have been scaled already.
         """
         if self.preprocess is None:
             return self._scale if isinstance(rows, LazyRows) else None

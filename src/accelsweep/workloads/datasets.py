@@ -33,7 +33,10 @@ CIFAR_BYTES = prod(CIFAR_SHAPE)
 
 
 class ImageFiles(FiniteData):
-    """A data set in files under `root`. The held-out images are the test images or a fold of the training images."""
+    """A data set read from files under `root`.
+
+    The held-out images are the test images or a fold of the training images.
+    """
 
     def __init__(self, root: str = "datasets", **options: Unpack[DataOptions]) -> None:
         """`root` is the folder that would be passed to torchvision's classes."""
@@ -158,7 +161,7 @@ def sklearn_file(name: str) -> Path:
 
 
 def read_digits() -> tuple[Tensor, Tensor]:
-    """Return images (1797, 1, 8, 8) in uint8, from 0 to 16, and classes (1797,) in int64."""
+    """Return images (1797, 1, 8, 8) in uint8, with values from 0 to 16, and classes (1797,) in int64."""
     with gzip.open(sklearn_file("digits.csv.gz"), "rt", encoding="ascii") as file:
         table = np.array([line.split(",") for line in file], dtype=np.float32)
     images = torch.from_numpy(table[:, :64].astype(np.uint8)).reshape(-1, 1, 8, 8)
@@ -176,7 +179,7 @@ class Digits(FiniteData):
 
 
 TABLES = {"wine": "wine_data.csv", "breast_cancer": "breast_cancer.csv", "iris": "iris.csv"}
-"""scikit-learn's name for each table with classes -> the table's file."""
+"""scikit-learn's name of each classification table -> the table's file."""
 
 
 def read_table(name: str) -> tuple[Tensor, Tensor]:
@@ -191,10 +194,10 @@ def read_table(name: str) -> tuple[Tensor, Tensor]:
 
 
 class Table(FiniteData):
-    """A scikit-learn table with columns standardised using the training rows."""
+    """A scikit-learn table whose columns are standardised with the mean and deviation of the training rows."""
 
     def __init__(self, table: str = "wine", **options: Unpack[DataOptions]) -> None:
-        """`table` is scikit-learn's name."""
+        """`table` is scikit-learn's name of the table."""
         super().__init__(**options)
         self._table = table
 
@@ -232,7 +235,10 @@ Each rank still gets at least two batches.
 
 
 class RandomData(FiniteData):
-    """A random data set, drawn once before training. Inputs have shape `shape`, with `item_bytes` per number."""
+    """A random data set, drawn once before training.
+
+    Each input has the given `shape`, with `item_bytes` bytes per number.
+    """
 
     def __init__(
         self,

@@ -3,8 +3,8 @@
 The published networks, with parameter counts that a test checks against their sources:
 
 * ResNet-50 (25.6 M) and ResNet-56 for CIFAR-10 (0.85 M): K. He et al., "Deep Residual Learning for Image Recognition"
-  (2015). ResNet-50 is v1.5, the variant for which vendors publish rates: a block's stride is in its 3x3 convolution
-  instead of its first 1x1 convolution. ResNet-56 uses the paper's parameter-free shortcuts (option A).
+  (2015). ResNet-50 is v1.5, the variant for which vendors publish rates: a block's stride is applied in its 3x3
+  convolution instead of its first 1x1 convolution. ResNet-56 uses the paper's parameter-free shortcuts (option A).
 * AlexNet as defined by benchmarks (62.4 M), without groups or local response normalisation. AlexNetCifar (85 k) is the
   small variant for 32x32 images.
 * VGG16 (138.4 M): configuration D of K. Simonyan and A. Zisserman (2015).

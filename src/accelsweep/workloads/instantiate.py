@@ -1,8 +1,8 @@
-"""Builds the config's `model`, `data` and `optimizer` from `_target_`, treating the user's classes like ours.
+"""Builds the config's `model`, `data` and `optimizer` from `_target_`; built-in classes get no special treatment.
 
 A class receives exactly the keys in its config, plus any of `batch_size`, `seed` and `device` that its `__init__`
-declares. Unknown and missing arguments, and objects of the wrong type, are rejected with a message that states which
-key or command fixes the error.
+declares. Unknown and missing arguments, and objects of the wrong type, are rejected with a message that says which key
+or command fixes the error.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def build_module(
 
 
 def uses_config_optimizer(module: pl.LightningModule) -> bool:
-    """Return whether the module's class does not define `configure_optimizers`, which would take precedence."""
+    """Return whether the config's optimiser is used, because the module's class defines no `configure_optimizers`."""
     return type(module).configure_optimizers is pl.LightningModule.configure_optimizers
 
 
@@ -114,7 +114,7 @@ def build_training_data(
         data = build_data(config, seed, device)
     else:
         data = reused
-        vars(data).pop("train_dataloader", None)  # the wrapper created for the earlier module
+        vars(data).pop("train_dataloader", None)  # the wrapper that was created for the earlier module
     if isinstance(data, ModuleData):
         data.serve(module)
     if config.task == "largest_batch":

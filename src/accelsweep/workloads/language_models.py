@@ -104,7 +104,7 @@ class CausalSelfAttention(nn.Module):
 
 
 class LSTMLanguageModel(Classifier):
-    """An embedding, `layers` LSTM layers, and a linear layer that returns each position's next-token logits."""
+    """An embedding, `layers` LSTM layers, and a linear layer that computes the next-token logits at each position."""
 
     def __init__(
         self, vocabulary: int = 10_000, hidden: int = 256, layers: int = 2, **execution: Unpack[ExecutionOptions]
@@ -114,7 +114,7 @@ class LSTMLanguageModel(Classifier):
 
 
 class BiLSTMTextClassifier(Classifier):
-    """An embedding, `layers` bidirectional LSTM layers, and a linear layer on the last states of both directions."""
+    """An embedding, `layers` bidirectional LSTM layers, and a linear layer on the final states of both directions."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ class ExecutionOptions(TypedDict, total=False):
 
 @runtime_checkable
 class SeesDataAhead(Protocol):
-    """A module that accesses the training data before training on it."""
+    """A module that accesses the training data before training starts."""
 
     def around_data(self, data: pl.LightningDataModule) -> None:
         """Change how the data module serves its training batches."""
@@ -44,7 +44,7 @@ class NetworkModule(pl.LightningModule):
         """`compile` is True or a torch.compile mode; `channels_last` stores images and convolutions as NHWC.
 
         `channels_last="auto"` only does so for networks with a four-dimensional weight. Raises Unsupported if
-        `channels_last=True` and there is no such weight, because nothing would change.
+        `channels_last=True` and there is no such weight, because the option would have no effect.
         """
         super().__init__()
         self.network = network
@@ -78,7 +78,8 @@ class NetworkModule(pl.LightningModule):
 def _call(network: nn.Module, *inputs: Any, **named: Any) -> Any:
     """Call `network`.
 
-    This function is compiled, because `network.compile()` silently skips an `nn.Sequential` (torch 2.13).
+    This function is compiled instead of the network, because `network.compile()` silently skips an `nn.Sequential`
+    (torch 2.13).
     """
     return network(*inputs, **named)
 
@@ -143,8 +144,8 @@ class Supervised(NetworkModule):
     def validation_step(self, batch: Any, _batch_idx: int) -> None:
         """Log `val_loss` and, if targets are classes, `val_accuracy`, averaged over all samples.
 
-        A network that returns its loss may compare shifted sequences, so its accuracy is only logged if there is one
-        target per sample.
+        A network that returns its own loss may compare shifted sequences, so its accuracy is only logged if there is
+        one target per sample.
         """
         outputs, loss, target = self._evaluate(batch)
         size = len(outputs) if target is None else len(target)

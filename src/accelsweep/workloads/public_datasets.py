@@ -49,7 +49,7 @@ def image_to_tensor(image: Image, channels: int, image_size: int | None) -> Tens
 class HuggingFaceData(FiniteData):
     """A data set with one or more input columns and a class column.
 
-    Conversion depends on the input columns' types: images become bytes, texts become hashed words, and numbers become
+    How columns are converted depends on their types: images become bytes, texts become hashed words, and numbers become
     one vector per row.
     """
 
@@ -146,7 +146,7 @@ def _column_kind(feature: Any) -> str:
 
 
 def hash_words(texts: Iterable[str], sequence: int, vocabulary: int) -> Tensor:
-    """Return the first `sequence` words of each text as numbers less than `vocabulary`: int64 (texts, sequence).
+    """Return the first `sequence` words of each text as numbers below `vocabulary`: int64 (texts, sequence).
 
     Short texts are padded with 0. A word's number is a hash of its lower-case form, so no vocabulary is learned or
     downloaded, and some words share a number (K. Weinberger et al., "Feature Hashing for Large Scale Multitask
@@ -162,7 +162,7 @@ def hash_words(texts: Iterable[str], sequence: int, vocabulary: int) -> Tensor:
 
 
 def _class_indices(tables: Sequence[Any], target: str) -> dict[Any, int]:
-    """Return the index of each class that occurs: the value itself if it is an integer, else its position when sorted.
+    """Return the index of each class that occurs: its value if that is an integer, else its position in sorted order.
 
     `model.classes` must therefore include the gaps between integers. Raises InputError for a value that is not a class,
     such as -1 in a test set whose classes are not published.

@@ -61,7 +61,7 @@ def _imported(module: str, wanted: str) -> ModuleType:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # the missing module is one that the user's module imports
+            raise  # the user's module exists, but imports a module that does not
         owner, _, part = module.rpartition(".")
         what = (
             f"{owner} has no attribute {part!r}, and there is no such module" if owner else f"no module {part!r} here"
@@ -70,7 +70,7 @@ def _imported(module: str, wanted: str) -> ModuleType:
 
 
 def instantiate(node: Any, stated: str | None = None) -> Any:
-    """Return a config node with every nested `_target_` instantiated; `stated` is the `_convert_` of an outer node."""
+    """Return a config node with every nested `_target_` instantiated; `stated` is the outer node's `_convert_`."""
     if isinstance(node, list | tuple):
         return [instantiate(item, stated) for item in node]
     if not isinstance(node, Mapping):
@@ -118,10 +118,10 @@ def is_ours(node: Mapping[str, Any]) -> bool:
 
 
 def build_target(node: Mapping[str, Any], place: str) -> Any:
-    """Build a config's `_target_`. Raises InputError for wrong arguments, naming the key under `place`."""
+    """Build a config's `_target_`. Raises InputError, which specifies the key under `place`, for wrong arguments."""
     _check_arguments(node, place)
     for key, inner in _nested_targets(node, place):
-        with suppress(ImportError, TypeError):  # `instantiate` raises the same error
+        with suppress(ImportError, TypeError):  # `instantiate` will raise the same error
             _check_arguments(inner, key, within=str(node.get("_target_")))
     return instantiate(node)
 
@@ -139,9 +139,9 @@ def _nested_targets(node: Any, place: str) -> Iterator[tuple[str, Mapping[str, A
 
 
 def _check_arguments(node: Mapping[str, Any], place: str, within: str | None = None) -> None:
-    """Reject unknown and missing arguments of the target, naming the key to change.
+    """Reject unknown and missing arguments of the target with an error that specifies the key to change.
 
-    `within` is the target that receives this object as an argument, if any.
+    `within` is the enclosing target, if any, that receives this object as an argument.
     """
     parameters = target_parameters(node)
     kinds = {parameter.kind for parameter in parameters.values()}

@@ -1,6 +1,6 @@
 """The training stream: endless, reshuffled in each pass, without short batches, and disjoint between ranks.
 
-In an endless stream, no epoch boundary can fall into a timed window. The stream is an iterable data set, so Lightning
+In an endless stream, no epoch boundary can occur in a timed window. The stream is an iterable data set, so Lightning
 does not replace its sampler. Rows come from memory (`TensorRows`) or are read one by one (`LazyRows`); `Preprocess`
 crops, flips and normalises images, using the same code on the host and on a device.
 """
@@ -38,7 +38,7 @@ class Preprocess:
     flip: bool = False
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
-        """Draw the top and left of the crop and whether to mirror, for `count` samples: int64 (count, 3)."""
+        """Draw each crop's top and left offsets and whether to mirror it, for `count` samples: int64 (count, 3)."""
         corners = torch.randint(2 * self.crop_padding + 1, (count, 2), generator=generator)
         mirrored = torch.randint(2 if self.flip else 1, (count, 1), generator=generator)
         return torch.cat((corners, mirrored), dim=1)
@@ -102,7 +102,7 @@ class TensorRows:
         return TensorRows(*self.take(rows))
 
     def to(self, device: torch.device) -> TensorRows:
-        """Return the data set on `device`, which is the same object if it is already there."""
+        """Return the data set on `device`; tensors that are already on it are not copied."""
         return TensorRows(*(tensor.to(device) for tensor in self.tensors))
 
 
@@ -110,7 +110,7 @@ class TensorSubset(TensorRows):
     """A subset of the rows in memory, without copies: batches are gathered from the full tensors."""
 
     def __init__(self, full: TensorRows, rows: Tensor) -> None:
-        """`rows` (int64, (n,)) are the numbers of the subset's rows in `full`, in order."""
+        """`rows` (int64, (n,)) contains the row numbers in `full` of the subset's rows, in order."""
         super().__init__(*full.tensors)
         self._rows = rows.to(full.device)
 
@@ -123,7 +123,7 @@ class TensorSubset(TensorRows):
         return super().take(self._rows[rows])
 
     def subset(self, rows: Tensor) -> TensorSubset:
-        """Return a subset of this subset with these rows, without copying."""
+        """Return a subset that contains these rows of this subset, without copying them."""
         return TensorSubset(TensorRows(*self.tensors), self._rows[rows.to(self._rows.device)])
 
     def to(self, device: torch.device) -> TensorSubset:
@@ -132,7 +132,7 @@ class TensorSubset(TensorRows):
 
 
 class LazyRows:
-    """A data set that is read item by item, such as image files: `convert` turns each item into a tuple of tensors."""
+    """A data set, such as image files, that is read item by item; `convert` turns each item into a tuple of tensors."""
 
     device = torch.device("cpu")
 
@@ -204,10 +204,10 @@ def refuse_short_set(rows: int, batch_size: int) -> None:
 class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
     """Endless batches of `batch_size` rows for this rank.
 
-    Each pass shuffles all rows with a generator seeded with `seed` and the pass number, the same on every rank.
-    Rank r uses rows r, r + size, ... in that order, so no two ranks process the same row in one pass. Rows that would
-    make up a short batch are dropped for that pass. Loader worker w of n yields every n-th batch, so the number of
-    workers does not affect training.
+    Each pass shuffles all rows with a generator seeded with `seed` and the pass number, the same on every rank. Rank r
+    uses rows r, r + size, ... in that order, so no two ranks process the same row in one pass. Rows that would form a
+    short batch are dropped in that pass. Loader worker w of n yields every n-th batch, so the number of workers does
+    not affect training.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
             yield batch if self._finish is None else self._finish(batch)
 
     def _batch_rows(self) -> Iterator[tuple[Tensor, ...]]:
-        """Yield each batch's row numbers and draws, pass after pass, copying them to the device once per pass."""
+        """Yield each batch's row numbers and random draws endlessly, copying them to the device once per pass."""
         count = len(self._rows)
         usable = count // self._size // self.batch_size * self.batch_size
         generator = torch.Generator()

@@ -1,6 +1,6 @@
 """`data=dataset`: serves the user's own torch data sets, map-style or iterable, as an endless training stream.
 
-The stream follows the same rules as built-in data: no epoch boundary falls into a window, there are no short batches,
+The stream follows the same rules as built-in data: no epoch boundary occurs in a window, there are no short batches,
 map-style data sets are reshuffled in each pass using the run's seed, and no two ranks use the same sample in one pass.
 """
 
@@ -68,7 +68,7 @@ class DataSets(pl.LightningDataModule):
         if _is_map_style(self._train):
             return whole_batch_samples(rows, self._batch_size)
         parts = ranks * max(1, self._num_workers)
-        if not self._shard and parts > 1:  # its length may be that of one share
+        if not self._shard and parts > 1:  # its length may be that of one rank's share
             return None
         shares = (len(range(part, rows, parts)) for part in range(parts))
         return sum(share // self._batch_size * self._batch_size for share in shares)
@@ -104,7 +104,7 @@ class MapStyleBatches(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         """Yield collated batches of exactly `batch_size` samples."""
         for indices in share_of_worker(self._batch_indices()):
-            if hasattr(self._dataset, "__getitems__"):  # torch's convention for fetching several rows in one call
+            if hasattr(self._dataset, "__getitems__"):  # torch calls this method to fetch several rows at once
                 yield self._collate(list(self._dataset.__getitems__(indices)))
             else:
                 yield self._collate([self._dataset[index] for index in indices])

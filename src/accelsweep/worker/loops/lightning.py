@@ -86,7 +86,7 @@ _OWNERS = {
     "optimizer_zero_grad": "[LightningModule]",
     "optimizer_step": "[LightningModule]",
 }
-"""The owner of each hook that several objects define; only the outermost call is timed."""
+"""Hooks that several objects define -> the outermost of these objects, whose call is the only one that is timed."""
 
 
 class PhaseProfiler(Profiler):
@@ -106,7 +106,7 @@ class PhaseProfiler(Profiler):
             self._timer.enter(phase)
 
     def stop(self, action_name: str) -> None:
-        """Leave the phase and all phases inside it."""
+        """Leave the phase and all phases nested in it."""
         if _phase_of(action_name) is not None:
             self._timer.leave_to(self._depths.pop())
         elif action_name.startswith("[LightningModule]") and action_name.endswith(".on_before_optimizer_step"):
@@ -122,14 +122,14 @@ STOPPING_CALLBACKS = (Checkpoint, EarlyStopping, Timer)
 """Module callbacks that a run omits, because it writes no checkpoints and ends with its window."""
 
 _HOOKS_WITH_DATA = ("configure_optimizers", "on_fit_start")
-"""Hooks before training in which Lightning sets up the training loader early if its length is requested."""
+"""Hooks before training that may request the loader's length, in which case Lightning sets up the loader early."""
 
 
 class RunTrainer(pl.Trainer):
     """A Trainer that runs until its listener stops it, and reports the planned length of training to modules.
 
     Modules and callbacks read `max_epochs`, `max_steps` and `estimated_stepping_batches`, for instance for learning
-    rate schedules. The values are those set in the config, or higher if the phase needs more.
+    rate schedules. The values are those set in the config, or higher if the phase needs more steps.
     """
 
     def __init__(
@@ -171,7 +171,9 @@ class RunTrainer(pl.Trainer):
         return self._lengths()[1]
 
     def batches_per_step(self) -> int:
-        """Return how many batches nearly all optimiser steps will use. Raises Unsupported if steps will differ.
+        """Return the number of batches that nearly all optimiser steps will use.
+
+        Raises Unsupported if steps will differ.
 
         Under manual optimisation, one batch per step is assumed.
         """
@@ -218,7 +220,7 @@ class RunTrainer(pl.Trainer):
             )
         endless = math.isinf(batches)
         per_pass = self._batches_of_a_pass() if endless else batches
-        if per_pass is None:  # an endless stream of unknown length counts as one epoch
+        if per_pass is None:  # an endless stream of unknown length is treated as one epoch
             steps = math.ceil((planned or 0) / factor)
             return self._config_epochs or 1, max(steps, self._config_steps or 0)
         per_epoch = math.ceil(per_pass / factor)
@@ -234,7 +236,7 @@ class RunTrainer(pl.Trainer):
         """Return the maximum number of batches in this phase, given `batches` per epoch; None if unbounded."""
         if self._length.samples is None:
             return self._length.batches
-        spare = self.accumulate_grad_batches - 1  # complete the last optimiser step
+        spare = self.accumulate_grad_batches - 1  # batches that complete the last optimiser step
         per_batch = self._config.samples_per_step
         if math.isinf(batches):
             return -(-self._length.samples // per_batch) + spare
@@ -280,7 +282,7 @@ class _UntilStopped(_FitLoop):
 
 
 def fixed_length(config: SettingConfig, accumulate: int, extra_steps: int = 0) -> TrainingLength:
-    """Return the length of the longest phase whose number of steps the config sets."""
+    """Return the length of the longest phase among those whose number of steps is set in the config."""
     measure = config.measure
     others = (2 * (measure.probe_steps or 0), measure.matmul_steps or 0, extra_steps)
     longest = max(measure.max_steps, *(steps + _MAX_SETTLING_STEPS for steps in others))
@@ -316,7 +318,10 @@ _DTYPES = {
     "bf16-mixed": (torch.float32, torch.bfloat16),
     "16-mixed": (torch.float32, torch.float16),
 }
-"""Precision -> allowed dtypes of trained parameters. In mixed precision, a strategy may keep float32 elsewhere."""
+"""Precision -> allowed dtypes of trained parameters.
+
+With mixed precision, a strategy may keep the float32 master weights elsewhere.
+"""
 
 
 def require_dtypes(module: pl.LightningModule, precision: str) -> None:
@@ -370,7 +375,7 @@ class StepCallback(pl.Callback):
         optimizer = trainer.optimizers[0] if len(trainer.optimizers) == 1 else None
         self.loss_scale = LossScale(trainer.precision, getattr(trainer.precision_plugin, "scaler", None), optimizer)
         for schedule in trainer.lr_scheduler_configs:
-            schedule.strict = False  # it may monitor a value logged only in validation, which may not run here
+            schedule.strict = False  # the value it monitors may only be logged in validation, which may not run
         wrappers = [] if module.automatic_optimization else trainer.strategy._lightning_optimizers
         self.optimizer_steps.watch(trainer.optimizers, trainer.accumulate_grad_batches, wrappers)
         self._has_loss = self._ended = self._owes_validation = False
@@ -502,7 +507,7 @@ class LightningLoop:
 
     @property
     def loss_scale(self) -> LossScale:
-        """The results of loss scaling since training began."""
+        """The loss scale and skipped steps since training began."""
         return self._callback.loss_scale
 
     def time_phases(self, timer: PhaseTimer) -> None:
@@ -589,7 +594,7 @@ _STRATEGY_NAMES = {
 
 
 class _ExecutorEnvironment(LightningEnvironment):
-    """The environment of ranks started by the executor; RANK, WORLD_SIZE and so on outlive a Trainer."""
+    """The environment of ranks started by the executor, which keeps RANK, WORLD_SIZE etc. for the next Trainer."""
 
     def teardown(self) -> None:
         """Keep WORLD_SIZE, which Lightning would remove, because the next phase reads it again."""

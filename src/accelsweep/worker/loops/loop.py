@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingLength:
-    """The upper bound on a phase: batches per rank, or samples across all ranks; unbounded if both are None."""
+    """The maximum length of a phase, in batches per rank or in samples across all ranks; unbounded if both are None."""
 
     batches: int | None = None
     samples: int | None = None
@@ -48,7 +48,10 @@ class ValidationListener(Protocol):
     """Steps (batches) between two validations. The last step is also followed by a validation."""
 
     def validated(self, logged: dict[str, float]) -> bool:
-        """Called on every rank with the logged values; returning True ends training. All ranks must return the same."""
+        """Called on every rank with the logged values; returning True ends training.
+
+        All ranks must return the same value.
+        """
 
 
 class Driver(Protocol):
@@ -74,7 +77,7 @@ class Driver(Protocol):
 
 
 class ModuleDriver(Driver, Protocol):
-    """A driver whose steps are those of a LightningModule."""
+    """A driver whose steps run a LightningModule."""
 
     @property
     def module(self) -> pl.LightningModule:
@@ -108,7 +111,7 @@ class Loop(ModuleDriver, Protocol):
 
     @property
     def loss_scale(self) -> LossScale:
-        """The results of loss scaling since training began."""
+        """The loss scale and skipped steps since training began."""
 
     @property
     def data(self) -> Any:

@@ -1,4 +1,4 @@
-"""`loop: raw`: trains the same module on the same data in a plain PyTorch loop, as one would write it by hand.
+"""`loop: raw`: trains the same module on the same data in a plain, hand-written PyTorch loop.
 
 The difference from `loop: lightning` is Lightning's overhead per step. The raw loop includes what a hand-written loop
 would: one optimiser with a schedule, autocast or a cast module, a gradient scaler, and DistributedDataParallel.
@@ -88,7 +88,10 @@ class RawLog:
         self._validating = validating
 
     def means(self, across_ranks: bool) -> dict[str, float]:
-        """Return the mean or last value per name. Waits for the device; if `across_ranks`, every rank must call it."""
+        """Return the mean or last value logged under each name.
+
+        Waits for the device; if `across_ranks`, every rank must call it.
+        """
         means = {}
         for name, (total, weight) in self._sums.items():
             pair = [float(total), weight]
@@ -109,7 +112,7 @@ class RawLog:
         batch_size: int | None = None,
         **__: Any,
     ) -> None:
-        if isinstance(value, Metric):  # averages by itself, including across ranks
+        if isinstance(value, Metric):  # a torchmetrics metric averages its own values, including across ranks
             self._metrics[name] = value
             return
         if isinstance(value, torch.Tensor):  # a copy, of a type that can be summed
@@ -151,7 +154,7 @@ class RawLoop:
         self.learning_rate: float | None = None
         self.loss_scale = LossScale(self.precision)
         self._autocast = autocast_factory(self.precision, self.device)
-        self.teardown_error: BaseException | None = None  # no hooks run after the last step
+        self.teardown_error: BaseException | None = None  # always None, because no hooks run after the last step
         self._counter = SampleCounter(spec.config.batch_size, spec.world_size)
         self._log = RawLog(self.device)
         self._timer: PhaseTimer | None = None
@@ -292,7 +295,7 @@ class RawLoop:
 
 @dataclass(frozen=True)
 class _Phases:
-    """The callables for the phases of a step, in order."""
+    """The functions that perform the phases of a step, in the order in which they are called."""
 
     move: Callable[[Any], Any]
     forward: Callable[[Any, int], Any]
@@ -300,7 +303,7 @@ class _Phases:
     update: Callable[[], None]
 
     def timed(self, timer: PhaseTimer) -> _Phases:
-        """Return the same phases, reported to `timer`."""
+        """Return wrappers around these callables that report each phase to `timer`."""
         return _Phases(
             timer.around("host_to_device", self.move),
             timer.around("forward", self.forward),

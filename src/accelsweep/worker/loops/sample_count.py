@@ -40,11 +40,14 @@ RARE_STEPS = 0.05
 """The share of optimiser steps that may differ in size, to allow for the shorter last step of a long epoch."""
 
 MAX_WITNESSES = 3
-"""The number of parts of a batch checked to resolve an ambiguous dimension; the outermost are the most reliable."""
+"""How many parts of a batch are checked to resolve an ambiguous dimension.
+
+The outermost parts, which are the most reliable, are checked first.
+"""
 
 
 class SampleCounter:
-    """Counts the samples in one loader's batches, in a way determined by the first batch."""
+    """Counts the samples in one loader's batches, using a method chosen from the first batch."""
 
     def __init__(self, batch_size: int, ranks: int = 1) -> None:
         """`batch_size` is the number of samples that the first batch must contain on each of the `ranks`."""
@@ -57,7 +60,8 @@ class SampleCounter:
     def count(self, batch: Any, loader: Any, module: Any) -> int:
         """Return the number of samples in `batch`, which `loader` passed to `module`.
 
-        Raises InputError if the batch is ambiguous, or if the first batch shows that the data ignores `batch_size`.
+        Raises InputError if the sample dimension is ambiguous, or if the size of the first batch shows that the data
+        ignores `batch_size`.
         """
         first = self._count is None
         if self._count is None:
@@ -89,12 +93,12 @@ class SampleCounter:
             return int(stated)
         first = _first_loader(loader)
         dataset = getattr(first, "dataset", None)
-        if isinstance(dataset, RepeatedDataset):  # one pass over it contains the data several times
+        if isinstance(dataset, RepeatedDataset):  # one pass over it repeats the underlying data several times
             return len(dataset.dataset)
         if self._passes:
             return round(sum(self._passes) / len(self._passes)) * self._ranks
         if isinstance(dataset, IterableDataset) and self._ranks > 1:
-            return None  # its length may refer to one rank's share or to all data
+            return None  # its length may be that of one rank's share or of the whole data set
         samples, length = self._loader_samples(first), length_of(first)
         if batches is None or math.isinf(batches) or length is None or batches == length:
             return None if samples is None else samples * self._ranks
@@ -147,7 +151,7 @@ class OptimizerSteps:
     def _observe(self, optimizer: torch.optim.Optimizer, wrapper: Any, pending: set[int]) -> None:
         """Add hooks to the steps of `optimizer` and to the gradients of its first and last parameter.
 
-        Gradients dropped by `zero_grad` do not count, because another optimiser's loss may also produce gradients in
+        Gradients cleared by `zero_grad` are not counted, because another optimiser's loss may also produce gradients in
         these parameters.
         """
         optimizer.register_step_post_hook(lambda stepped, *_: self.stepped(stepped))
@@ -182,7 +186,7 @@ class OptimizerSteps:
             pending.clear()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
-        """Record a step of `optimizer`. A step reported twice without new gradients counts once."""
+        """Record a step of `optimizer`. A step reported twice without new gradients is counted only once."""
         pending = self._pending.get(optimizer)
         if pending is None or (not pending and self._last_step[optimizer] == self._batch):
             return
@@ -198,13 +202,13 @@ class OptimizerSteps:
         return any(0 < len(pending) < self._most for pending in self._pending.values())
 
     def batch_counts(self, since: int = 0) -> tuple[Counter[int], ...]:
-        """Return, for each optimiser with a step since batch `since`, how many steps used each number of batches."""
+        """Return, for each optimiser that has stepped since batch `since`, the number of steps per batch count."""
         counts = (Counter(count for batch, count in steps if batch >= since) for steps in self._steps.values())
         return tuple(counter for counter in counts if counter)
 
 
 def usual_batches_per_step(counts: Iterable[Counter[int]]) -> int | None:
-    """Return how many batches nearly all optimiser steps used; None if they differ or there were no steps."""
+    """Return the number of batches used by nearly all optimiser steps; None if steps differ or there were none."""
     usual = set[int | None]()
     for counter in counts:
         batches, steps = counter.most_common(1)[0]
@@ -298,7 +302,7 @@ def _shape_counter(batch: Any, loader: Any, ranks: int) -> Callable[[Any], int]:
     prefix, part, loader = _first_part(batch, loader)
     stated, rows = declared_batch_size(loader), rows_of(loader)
     if stated is not None and rows:
-        stated = min(stated, -(-rows // ranks))  # a data set smaller than a batch yields all of its rows
+        stated = min(stated, -(-rows // ranks))  # a data set smaller than a batch yields one short batch
     paths = _unambiguous_paths(part) if stated is None else _paths_of_size(part, stated)
     sizes = None if stated is None else sizes_in_a_pass(loader, stated)
     dimensions = _SampleDimensions(batch, [(*prefix, *path) for path in paths], sizes)
@@ -320,7 +324,7 @@ class _SampleDimensions:
     """
 
     def __init__(self, batch: Any, paths: Sequence[Path], sizes: set[int] | None) -> None:
-        """`paths` lead to the parts that contain samples; `sizes` are the possible batch sizes, or None if unknown."""
+        """`paths` lead to the parts that contain samples; `sizes` is None if the possible batch sizes are unknown."""
         self._sizes, self._paths = sizes, paths
         self._size = min(length_at(batch, path) for path in paths)
         shapes = [lengths_at(batch, path) for path in paths]
@@ -344,7 +348,7 @@ class _SampleDimensions:
         common = set.intersection(*counts)
         if len(common) == 1:
             return common.pop()
-        if not common:  # in the first batch, a list of tensors each as long as the list
+        if not common:  # the first batch contained a list of tensors, each as long as the list itself
             return min(map(min, counts))
         if len(confirmed := common & {length_at(batch, path) for path in self._witnesses}) == 1:
             return confirmed.pop()
@@ -357,7 +361,7 @@ class _SampleDimensions:
         raise InputError(f"a batch of shape {shapes[0]} may contain {candidates} samples: {_REMEDY}")
 
     def _is_impossible(self, number: int, shape: Sequence[int]) -> bool:
-        """Return whether the size of this dimension is impossible for a batch."""
+        """Return whether the size of dimension `number` rules it out as the sample dimension."""
         if number >= len(shape) or shape[number] > self._size:
             return True
         return number > 0 and self._sizes is not None and shape[number] not in self._sizes
@@ -374,12 +378,12 @@ def _paths_of_size(batch: Any, size: int) -> tuple[Path, ...]:
 
 
 def _unambiguous_paths(batch: Any) -> tuple[Path, ...]:
-    """Return the paths to the parts whose size is the only possible size of `batch`."""
+    """Return the paths to the parts of `batch` that determine its size, which must have only one possible value."""
     sizes = possible_sizes(batch)
     listed = isinstance(batch, list | tuple) and any(
         () in paths and hasattr(batch[0], "ndim") for paths in sizes.values()
     )
-    if len(sizes) != 1 or listed:  # a list of tensors may also be columns of different lengths
+    if len(sizes) != 1 or listed:  # the tensors in a list may also be columns of different lengths
         remedy = "add a tensor (samples, ...) to it, or " if not sizes else ""
         why = f"its loader declares no batch_size, {_describe_sizes(batch)}"
         raise InputError(f"{_ambiguous(batch)}: {why}: {remedy}{_REMEDY}")

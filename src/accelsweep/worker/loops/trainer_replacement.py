@@ -1,7 +1,7 @@
 """Stands in for Lightning's Trainer in loops that do not use one: raw training, inference and kernels.
 
-Covers device and precision, the data module's hooks, moving batches to the device, the results of loss scaling, and a
-stub for `self.trainer`.
+It handles the device and precision, the data module's hooks, moving batches to the device and reading loss scaling
+results, and provides a stub for `self.trainer`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CAST = {"32-true": torch.float32, "64-true": torch.float64, "bf16-true": torch.b
 
 
 def rank_device(accelerator: str, place: RankPlace) -> torch.device:
-    """Return this rank's device. Raises MissingDevice if torch detects no device of the required kind."""
+    """Return this rank's device. Raises MissingDevice if torch does not detect a device of the required kind."""
     require_device(accelerator)
     return kind_of(accelerator).select_device(place.local_rank)
 
@@ -155,7 +155,7 @@ def batch_mover(
 
 
 def overridden_hook(name: str, *owners: Any) -> Callable[..., Any] | None:
-    """Return the hook of the first owner that overrides it, on its class or on the instance, or None."""
+    """Return the hook from the first owner whose class or instance overrides it, or None if there is no such owner."""
     for owner in owners:
         hook = getattr(owner, name)
         if getattr(hook, "__func__", hook) is not getattr(DataHooks, name):
@@ -164,7 +164,7 @@ def overridden_hook(name: str, *owners: Any) -> Callable[..., Any] | None:
 
 
 def move_batch(batch: Any, device: torch.device | None, dtype: torch.dtype | None) -> Any:
-    """Return `batch` on `device`, with floating-point tensors as `dtype`; None leaves either unchanged.
+    """Return `batch` on `device`, with floating-point tensors cast to `dtype`; either is left unchanged if it is None.
 
     As in Lightning, any object with a `to` method is moved by calling it. A container that cannot be rebuilt as its own
     type is not cast.

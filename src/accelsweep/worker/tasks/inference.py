@@ -3,8 +3,8 @@
 The scenarios are from V. J. Reddi et al., "MLPerf Inference Benchmark" (ISCA 2020), section IV. A query is one batch.
 In `offline`, all queries are available from the start, and samples per second are measured. `single_stream` sends each
 query once the previous one has been answered and measures latencies: the time from passing the batch to the module's
-hooks until the answer is complete. `multi_stream` does the same with several samples per query. `server` is a separate
-task.
+hooks until the response is complete. `multi_stream` does the same with several samples per query. `server` is a
+separate task.
 """
 
 from __future__ import annotations
@@ -136,11 +136,11 @@ def input_part(batch: Any) -> Any:
 
 
 class Inference:
-    """The inference task, whose window counts answered samples."""
+    """The inference task, which counts the samples processed in the window."""
 
     tolerated_failures: Collection[ErrorKind] = ANY_FAILURE
     rest: tuple[str, ...] = ()
-    """Metrics that a subclass measures in `after_window`."""
+    """Names of the metrics that a subclass measures in `after_window`."""
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
         """`spec` specifies the module; `place` identifies this rank."""
@@ -149,7 +149,7 @@ class Inference:
         self._example: Any = None
 
     def driver(self) -> InferenceDriver:
-        """Return the driver that answers the queries."""
+        """Return the driver that processes the queries."""
         self._driver = InferenceDriver(self._spec, self._place)
         self._device = self._driver.device
         return self._driver
@@ -173,12 +173,12 @@ class Inference:
 
 
 def predict(module: pl.LightningModule, batch: Any) -> Any:
-    """Answer a batch on the meta device, to count its operations."""
+    """Run the prediction step on a meta-device batch, so that its operations can be counted."""
     return predict_step_of(module)(batch, 0)
 
 
 def latency_metrics(seconds: list[float], rules: Measure) -> dict[str, Metric]:
-    """Return percentiles of the query latencies, or the reason why the scenario does not measure latencies."""
+    """Return query latency percentiles, or the reason why the scenario does not measure latencies."""
     scope = "rank 0, one query at a time"
     if rules.scenario in SEQUENTIAL_SCENARIOS:
         return {name: percentile(seconds, share, "queries", scope) for name, share in QUERY_PERCENTILES.items()}

@@ -1,9 +1,9 @@
 """Trains until validation reaches a target: counts samples, stops the clock during validation, and checks the target.
 
 The result is defined as in C. Coleman et al., "DAWNBench: An End-to-End Deep Learning Benchmark and Competition"
-(2017): the time until the first validation that meets the target. Only training time counts, because the validation
+(2017): the time until the first validation that meets the target. Only training time is counted, because the validation
 frequency is a choice made for the measurement. The time including validation is reported as well, as in MLPerf Training
-(P. Mattson et al., 2020). The clock starts once module and data are set up, before the first batch is fetched.
+(P. Mattson et al., 2020). The clock starts once the module and the data are set up, before the first batch is fetched.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ TARGET_METRICS = (
     "best_quality",
     "quality_seconds",
 )
-"""The names of the metrics of training to a target."""
+"""The names of the train-to-target metrics."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The target: `metric` must be at least (`better` is max) or at most (min) `value`.
+    """The target: `metric` must be at least `value` if `better` is `max`, and at most `value` if it is `min`.
 
     Steps are batches per rank. Validation runs every `every_steps`; training ends after `max_steps`, unless it is None.
     """
@@ -55,7 +55,7 @@ class Target:
 
     @classmethod
     def from_config(cls, config: SettingConfig, accumulate: int, epoch_samples: int | None) -> Target:
-        """Read the target from a config. Raises InputError naming the key to set.
+        """Read the target from a config. Raises an InputError that specifies the key to set, if one is missing.
 
         Steps are rounded up to whole optimiser steps of `accumulate` batches.
         """
@@ -81,12 +81,12 @@ class Target:
 
     @property
     def description(self) -> str:
-        """The target as text: `val_accuracy >= 0.9`."""
+        """The target as text, such as `val_accuracy >= 0.9`."""
         return f"{self.metric} {'<=' if self.better == 'min' else '>='} {self.value:g}"
 
 
 def most_samples(config: SettingConfig, epoch_samples: int | None) -> int | None:
-    """Return the maximum number of samples to train on without reaching the target; None if only time is limited.
+    """Return the number of samples after which training ends without reaching the target; None if only time is limited.
 
     This is `measure.max_samples`, or else the number derived from `trainer.max_epochs` or `trainer.max_steps`.
     """
@@ -102,7 +102,7 @@ def most_samples(config: SettingConfig, epoch_samples: int | None) -> int | None
 
 
 class TargetTraining:
-    """The listener for steps and validations while training to a target, on one rank."""
+    """Listens to the steps and validations of one rank while it trains to a target."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class TargetTraining:
         return self._resumed_at
 
     def metrics(self) -> dict[str, Metric]:
-        """Return the metrics, based on the slowest rank's seconds, and set `doubts`. Every rank must call this."""
+        """Return the metrics, based on the time of the slowest rank, and set `doubts`. Every rank must call this."""
         threshold = stall_threshold(self.training_seconds)
         stalls = summarise([stall for stall in self._stalls if stall[0] >= threshold])
         seconds = {"training": self.training_seconds, "wall": self.wall_seconds, "gap": self._gap_seconds}

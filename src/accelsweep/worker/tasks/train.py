@@ -31,7 +31,7 @@ from accelsweep.worker.tasks.time_to_accuracy import TARGET_METRICS, Target, Tar
 
 
 class TrainThroughput:
-    """`task: train_throughput`: train through the window, then measure breakdown, operations and quality.
+    """`task: train_throughput`: train through the window, then measure the step breakdown, operations and quality.
 
     Every phase uses a fresh module.
     """
@@ -64,11 +64,11 @@ class TrainThroughput:
             **not_reached((*SHARES, *FLOPS_METRICS)),
             **self._quality_not_reached(),
         }
-        if measured.diverged_at is None:  # the same on all ranks, as reading logged values may need a collective
+        if measured.diverged_at is None:  # all ranks agree, as required by a collective in `logged`
             self._logged = loop.logged
 
     def after_window(self, report: RankReport) -> None:
-        """Measure breakdown, matmul share, operations and quality."""
+        """Measure the step breakdown, the matmul share, operations and quality."""
         release_memory(self._device)
         probe = measure_breakdown(self._spec, report.metrics["step_seconds"].value or math.inf)
         report.breakdown = probe.breakdown
@@ -130,7 +130,9 @@ def _logged(value: float) -> Metric:
 class TimeToAccuracy(TrainThroughput):
     """`task: time_to_accuracy`: instead of the quality phase, train a fresh module until it reaches the target."""
 
-    tolerated_failures = frozenset({"user_exception"})  # a run with more memory or time may still reach the target
+    # Other failures, such as running out of memory, are not tolerated: a run with more memory or time may still reach
+    # the target.
+    tolerated_failures = frozenset({"user_exception"})
 
     def _quality_not_reached(self) -> dict[str, Metric]:
         return not_reached(TARGET_METRICS, self._spec.config.measure.quality_metric)
@@ -152,7 +154,7 @@ class TimeToAccuracy(TrainThroughput):
 class LargestBatch:
     """`task: largest_batch`: one trial, consisting of a few training steps at one batch size under a memory cap."""
 
-    tolerated_failures = frozenset[ErrorKind]()  # the result is whether the batch fits
+    tolerated_failures = frozenset[ErrorKind]()  # none is tolerated, because the result is whether the batch fits
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
         """`spec` contains the batch size and, if the executor measured it, the host memory per rank."""
@@ -161,7 +163,7 @@ class LargestBatch:
         self._cap: MemoryCap | None = None
 
     def driver(self) -> Loop:
-        """Return the training loop. It builds module, data and optimiser in its first step, under the cap."""
+        """Return the training loop. The loop builds the module, data and optimiser under the cap, in its first step."""
         self._loop = loop = make_loop(self._spec)
         measure = self._spec.config.measure
         host = self._spec.host_memory or free_memory_per_rank(self._place.local_size, measure.rank_memory_bytes)
