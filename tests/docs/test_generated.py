@@ -39,7 +39,7 @@ def test_every_error_that_ends_a_command_is_listed_with_its_exit_code(made_page)
     assert "| `StoreUnavailable` |" in page, "subclasses elsewhere count"
     assert "| 130 | Ctrl-C" in page
     assert (
-        "| `timed_out` | It reached `limits.run_seconds`, or finished no step for `limits.silence_seconds`. | no |"
+        "| `timed_out` | It reached `limits.run_seconds`, or did not finish a step for `limits.silence_seconds`. | no |"
         in page
     )
     assert page.count("| `InputError` |") > 100
