@@ -2,7 +2,7 @@
 
     python benchmarks/soak.py [--runs 10000] [--kill-seconds 240] [--out docs/evidence/soak-DATE] [--home HOME]
 
-There are as many settings as blocks. Each kill is a SIGKILL, and the same command goes on wherever the driver has ended.
+There are as many settings as blocks. Each kill is a SIGKILL, and the same command resumes after the driver has ended.
 Samples of the memory of all three processes go to `curves.csv`, and what is judged goes to `results.md`. That is the
 slope of their memory, the time of a run at the beginning and at the end, time and memory of the report, and whether
 MLflow has every run. Returns 1 if an aim is missed. Seconds stretch on a busy machine.
