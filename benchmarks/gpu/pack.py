@@ -23,7 +23,7 @@ STARTER = """\
 g=/tmp/gpu
 for part in site tree; do mkdir -p $g/$part && python3 -m tarfile -e {name}/$part.tar.xz $g/$part || exit; done
 export PYTHONPATH=$g/tree/src:$g/site PYTHONUNBUFFERED=1
-python3 $g/tree/benchmarks/gpu --device cuda --minutes 14 --home $g/home --out $BACK/evidence; code=$?
+python3 $g/tree/benchmarks/gpu --device cuda --minutes ${{MINUTES:-14}} --home $g/home --out $BACK/evidence; code=$?
 tar czf $BACK/home.tar.gz --exclude=.snakemake -C $g home; exit $code
 """
 """`$BACK` is the folder that comes back from that machine; the home holds every record for later inspection."""

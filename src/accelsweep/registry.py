@@ -163,7 +163,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Scheduler:
+class SchedulerEntry:
     """A cluster scheduler, selected by `site.scheduler=NAME`.
 
     `implementation` is a class with the interface `schedulers.protocol.Scheduler`, constructed from a site. `job` is a
@@ -252,7 +252,7 @@ class Feature:
     import_rows: str | None = None
     open_file: str | None = None
     experiment_tags: str | None = None
-    scheduler: Scheduler | None = None
+    scheduler: SchedulerEntry | None = None
     request: str | None = None
     run_options: tuple[RunOption, ...] = ()
     run_elsewhere: str | None = None
@@ -311,6 +311,6 @@ def files() -> Iterator[SweepFile]:
         yield from feature.files
 
 
-def schedulers() -> tuple[Scheduler, ...]:
+def schedulers() -> tuple[SchedulerEntry, ...]:
     """Return the schedulers that features provide."""
     return tuple(feature.scheduler for feature in features() if feature.scheduler is not None)

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.real
 
 def shape(names):
     """File names without the driver's logs, and without what an interrupted attempt has more: a number and its log."""
-    left_out = re.compile(r"/logs/|attempts/\d+/run\.log|published\.done|driver\.claim|\.db|mlartifacts")
+    left_out = re.compile(r"/logs/|attempts/\d+/run\.log|published\.done|driver\.lock|\.db|mlartifacts")
     return {re.sub(r"/attempts/\d+/", "/attempts/N/", name) for name in names if not left_out.search(name)}
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,7 @@ OWN_WORDS = {
     "boosting": r"\bboost(ing|ed|ers?)\b|row.rounds",
     "claims": r"\bclaims\b|\ba claim\b",
     "debug": r"accelsweep debug",
-    "detach": r"--detach|\bdetached (driver|driver)",
+    "detach": r"--detach|\bdetached driver",
     "distillation": r"\bdistill|\bteacher",
     "fleet": r"\bfleets?\b",
     "grid_engine": r"grid.engine|\bqsub\b|\bqstat\b",
@@ -112,6 +114,14 @@ def without(names: set[str], folder: Path) -> Home:
     home = Home(folder / "home", PYTHONPATH=str(folder / "src"))
     home.experiment("tiny", TINY)
     return home
+
+
+def test_the_last_lines_of_a_command_import_no_charts() -> None:
+    """They are printed by every `run`, also if nothing is left to do."""
+    code = "import sys; from accelsweep import registry; print(len(list(registry.loaded('last_lines'))), *sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert int(loaded[0]) > 0
+    assert "altair" not in loaded
 
 
 @pytest.mark.real

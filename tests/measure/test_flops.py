@@ -280,41 +280,65 @@ def test_a_precision_has_the_format_of_its_products(monkeypatch):
     assert number_format("64-true", "cpu") == "float64"
     assert number_format("32-true", "cuda") == "float32"
     assert number_format("transformer-engine", "cuda") is None
-    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    monkeypatch.setattr(flops, "float32_matmul_precision", lambda: "high")
     assert number_format("32-true", "cuda") == "tf32"
     assert number_format("32-true", "cpu") == "float32"
 
 
-def test_cudnns_layers_use_tf32_unless_told_otherwise(monkeypatch):
+@pytest.mark.parametrize("layer", ["conv", "rnn"])
+def test_cudnns_layers_use_tf32_unless_told_otherwise(layer, monkeypatch):
     """Torch's defaults: products in float32, convolutions and recurrent layers in TF32."""
-    assert cudnn_format("32-true", "cuda") == "tf32"
-    assert cudnn_format("32-true", "cpu") == "float32"
-    assert cudnn_format("bf16-mixed", "cuda") == "bfloat16"
-    assert cudnn_format("transformer-engine", "cuda") is None
+    assert cudnn_format("32-true", "cuda", layer) == "tf32"
+    assert cudnn_format("32-true", "cpu", layer) == "float32"
+    assert cudnn_format("bf16-mixed", "cuda", layer) == "bfloat16"
+    assert cudnn_format("transformer-engine", "cuda", layer) is None
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    assert cudnn_format("32-true", "cuda") == "float32"
+    assert cudnn_format("32-true", "cuda", layer) == "float32"
+
+
+@pytest.mark.parametrize(("capability", "form"), [((7, 5), "float32"), ((8, 0), "tf32"), ((9, 0), "tf32")])
+def test_boards_before_ampere_have_no_tf32(capability, form, monkeypatch):
+    monkeypatch.setattr(flops, "float32_matmul_precision", lambda: "high")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    assert number_format("32-true", "cuda") == cudnn_format("32-true", "cuda", "conv") == form
 
 
 def test_without_tf32_in_nvidias_libraries_no_format_is_tf32(monkeypatch):
-    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    monkeypatch.setattr(flops, "float32_matmul_precision", lambda: "high")
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
-    assert number_format("32-true", "cuda") == cudnn_format("32-true", "cuda") == "float32"
+    assert number_format("32-true", "cuda") == cudnn_format("32-true", "cuda", "conv") == "float32"
 
 
-NEW_API = """
+SET = """
 import torch
 from accelsweep.measure.flops import cudnn_format, float32_matmul_precision, number_format
-torch.backends.cuda.matmul.fp32_precision = "tf32"
-torch.backends.cudnn.conv.fp32_precision = "ieee"
-print(float32_matmul_precision(), number_format("32-true", "cuda"), cudnn_format("32-true", "cuda"))
+{}
+layers = (cudnn_format("32-true", "cuda", layer) for layer in ("conv", "rnn"))
+print(float32_matmul_precision(), number_format("32-true", "cuda"), *layers)
 """
 
 
 @pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="torch before 2.9")
-def test_precisions_set_through_torchs_new_interface_are_read():
-    """Torch then refuses to answer `get_float32_matmul_precision`, for the rest of the process."""
-    done = subprocess.run([sys.executable, "-c", NEW_API], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["high", "tf32", "float32"]
+@pytest.mark.parametrize(
+    ("setting", "read"),
+    [
+        ("pass", "highest float32 tf32 tf32"),
+        ("torch.set_float32_matmul_precision('medium')", "medium tf32 tf32 tf32"),
+        ("torch.backends.cuda.matmul.allow_tf32 = True", "high tf32 tf32 tf32"),
+        ("torch.backends.cuda.matmul.fp32_precision = 'tf32'", "high tf32 tf32 tf32"),
+        (
+            "torch.set_float32_matmul_precision('high'); torch.backends.cuda.matmul.fp32_precision = 'ieee'",
+            "highest float32 tf32 tf32",
+        ),
+        ("torch.backends.cudnn.rnn.fp32_precision = 'ieee'", "highest float32 tf32 float32"),
+    ],
+)
+def test_precisions_are_read_however_they_were_set(setting, read):
+    """Torch refuses some questions after a change through its newer interface, for the rest of the process."""
+    command = [sys.executable, "-c", SET.format(setting)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == read.split()
 
 
 def test_convolutions_are_counted_apart():

@@ -123,7 +123,7 @@ def test_going_back_to_a_smaller_grid_wants_the_old_blocks_only(home):
     assert fourth.new_blocks == ()
 
 
-def test_missing_repeats_want_the_first_blocks_only(home):
+def test_fewer_repeats_want_the_first_blocks_only(home):
     first = planned(home, *QUICKSTART)
     fewer = planned(home, *QUICKSTART, "repeats=2")
     assert fewer.new_blocks == ()

@@ -162,7 +162,7 @@ def test_more_repeats_get_complete_blocks():
     assert second.planned[:3] == first.planned
 
 
-def test_missing_repeats_need_fewer_runs_and_no_new_block():
+def test_fewer_repeats_need_fewer_runs_and_no_new_block():
     first = block_design(task("abc", repeats=5), [])
     fewer = block_design(task("abc", repeats=2), first.new)
     assert (fewer.planned, fewer.new) == (first.planned[:2], ())

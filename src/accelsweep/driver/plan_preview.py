@@ -105,13 +105,14 @@ def estimate_remaining(home: Path, plan: Plan) -> PlanEstimate:
 
 def preview_table(home: Path, plan: Plan) -> PlanTable:
     """Return the plan as a table, with the settled runs and the durations and noise observed in earlier runs."""
-    from accelsweep.analysis.analyse_sweep import observed_noise
-    from accelsweep.analysis.collect import read_runs
     from accelsweep.planning.cost_estimate import plan_table
 
     earlier, manifest = _earlier_runs(home, plan), plan.manifest
     noise = None
-    if earlier.recorded:
+    if earlier.recorded:  # otherwise neither scipy nor pyarrow is needed
+        from accelsweep.analysis.analyse_sweep import observed_noise
+        from accelsweep.analysis.collect import read_runs
+
         noise = observed_noise(read_runs(SweepFolder(home, manifest.sweep), manifest), manifest)
     return plan_table(plan, earlier.settled, earlier.took, noise)
 

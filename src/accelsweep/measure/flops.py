@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -127,6 +127,9 @@ The first one includes start-up costs, and any of them may be slowed down by oth
 BUDGET_SECONDS = 0.25
 """No product starts after this time, and a size is skipped if its first product would end after it."""
 
+TF32_CAPABILITY = (8, 0)
+"""The compute capability from which NVIDIA's boards support TF32 (Ampere)."""
+
 CEILING_DTYPES = {
     "32": torch.float32,
     "64": torch.float64,
@@ -154,37 +157,42 @@ def number_format(precision: str, device_type: str) -> str | None:
     return str(dtype).removeprefix("torch.")
 
 
-def cudnn_format(precision: str, device_type: str) -> str | None:
-    """Return the number format of convolutions and recurrent layers, as `number_format` does for matrix products.
+def cudnn_format(precision: str, device_type: str, layer: Literal["conv", "rnn"]) -> str | None:
+    """Return the number format of convolutional or recurrent layers, as `number_format` does for matrix products.
 
-    By default, torch uses TF32 for convolutions and recurrent layers, but float32 for matrix products.
+    By default, torch computes these layers in TF32 and matrix products in float32.
     """
     name = number_format(precision, device_type)
     if name not in ("float32", "tf32") or not _may_use_tf32(device_type):
         return name
     cudnn: Any = torch.backends.cudnn
-    try:
-        return "tf32" if cudnn.allow_tf32 else "float32"
-    except RuntimeError:  # set through `fp32_precision`, differently for convolutions and recurrent layers
-        return "float32" if cudnn.conv.fp32_precision == "ieee" else "tf32"
+    settings = getattr(cudnn, layer, None)  # torch 2.9 and later
+    allowed = cudnn.allow_tf32 if settings is None else settings.fp32_precision == "tf32"
+    return "tf32" if allowed else "float32"
 
 
 def float32_matmul_precision() -> str:
-    """Return torch's precision for float32 matrix products: `highest`, `high` or `medium`.
+    """Return torch's precision of float32 matrix products: `highest`, `high` or `medium`.
 
-    torch raises an error if the precision was set through `torch.backends.cuda.matmul.fp32_precision` (torch 2.9 and
-    later).
+    From torch 2.9 on it can also be set through `torch.backends.cuda.matmul.fp32_precision`. torch then raises an error
+    when asked for the old setting, or returns an outdated value.
     """
+    products: Any = torch.backends.cuda.matmul
+    if not hasattr(products, "fp32_precision"):
+        return torch.get_float32_matmul_precision()
+    if products.fp32_precision != "tf32":
+        return "highest"
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:
-        products: Any = torch.backends.cuda.matmul
-        return "high" if products.fp32_precision == "tf32" else "highest"
+        return "high"
 
 
 def _may_use_tf32(device_type: str) -> bool:
     # NVIDIA's libraries do not use TF32 if this variable is 0, whatever torch allows.
-    return kind_of(device_type).supports_tf32 and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
+    if not kind_of(device_type).supports_tf32 or os.environ.get("NVIDIA_TF32_OVERRIDE") == "0":
+        return False
+    return not torch.cuda.is_available() or torch.cuda.get_device_capability() >= TF32_CAPABILITY
 
 
 def matmul_ceiling(

@@ -154,7 +154,7 @@ def acquire(path: Path, block: str) -> HeldLock | LockOwner:
         restarts=job.restarts if job else 0,
         since=now(),
     )
-    with open(lease_folder() / f"claim-{sha256_text(str(path.resolve()))[:16]}", "wb") as file:
+    with open(lease_folder() / f"lock-{sha256_text(str(path.resolve()))[:16]}", "wb") as file:
         lock(file)  # held for milliseconds
         while True:
             current = read_lock(path)

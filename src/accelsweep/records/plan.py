@@ -54,7 +54,7 @@ class Done(Document):
 class LockOwner(Document):
     """The process that holds the lock on a block (or, as the driver, on the sweep), and the run being measured."""
 
-    kind: ClassVar[str] = "claim"
+    kind: ClassVar[str] = "lock"
 
     block: str = Field(description="the block's name, `driver` for the driver")
     host: str = Field(description="the machine's name")

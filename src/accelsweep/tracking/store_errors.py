@@ -75,8 +75,13 @@ def store_exceptions() -> tuple[type[Exception], ...]:
 
 
 def missing_package(uri: str, error: ModuleNotFoundError) -> InputError:
-    """Return the error for a store that needs a missing Python package, including the command that installs it."""
+    """Return the error for a store that needs a missing Python package, including the command that installs it.
+
+    Raises `error` itself if it concerns one of our own modules.
+    """
     module = str(error.name).partition(".")[0]
+    if module == "accelsweep":
+        raise error
     package = _PIP_NAMES.get(module, module)
     return InputError(f"MLflow at {masked(uri)} needs the Python package {module}: pip install {package}")
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -80,9 +80,11 @@ def flops_metrics(
     flops = counted if isinstance(counted, str) else counted.per_sample
     what = "training step, recomputation excluded" if predict is None else "one answer"
     utilisation = utilisation_metrics(flops, ceiling, samples_per_second, effective.device_names, form, what)
-    cudnn = cudnn_format(effective.precision, device.type)
-    if not isinstance(counted, str) and counted.uses_cudnn and cudnn != form:
-        reason = f"withheld: cuDNN's layers ran in {cudnn} and matrix products in {form}, so neither peak applies"
+    layers = () if isinstance(counted, str) else counted.cudnn_layers
+    formats = {cudnn_format(effective.precision, device.type, layer) for layer in layers} - {form}
+    if formats:
+        names = " and ".join(map(str, formats))
+        reason = f"withheld: cuDNN's layers ran in {names} and matrix products in {form}, so neither peak applies"
         for name in ("mfu", "mfu_of_datasheet"):
             utilisation[name] = Metric(value=None, unit="1", reason=reason, scope=utilisation[name].scope)
     return {"parameters": parameters(spec), **utilisation}
@@ -99,10 +101,10 @@ def parameters(spec: RunSpec) -> Metric:
 
 @dataclass(frozen=True)
 class StepFlops:
-    """The operations per sample, and whether cuDNN runs any of the model's layers (convolutional or recurrent ones)."""
+    """The operations per sample, and the kinds of layers in the model that cuDNN runs, if any."""
 
     per_sample: float
-    uses_cudnn: bool
+    cudnn_layers: tuple[Literal["conv", "rnn"], ...]
 
 
 def count_flops(spec: RunSpec, example: Any, samples: int, predict: Predict | None = None) -> StepFlops | str:
@@ -121,8 +123,10 @@ def count_flops(spec: RunSpec, example: Any, samples: int, predict: Predict | No
         return _not_counted("step", error)
     if flops.total == 0:
         return "not counted: no operation in the step has a known formula"
-    recurrent = any(isinstance(part, torch.nn.RNNBase) for part in module.modules())
-    return StepFlops(flops.total / samples, flops.convolution > 0 or recurrent)
+    layers: list[Literal["conv", "rnn"]] = ["conv"] if flops.convolution else []
+    if any(isinstance(part, torch.nn.RNNBase) for part in module.modules()):
+        layers.append("rnn")
+    return StepFlops(flops.total / samples, tuple(layers))
 
 
 def count_traits(spec: RunSpec, example: Any, samples: int, predict: Predict | None = None) -> Traits | str:

@@ -44,7 +44,7 @@ def test_rows_are_sorted_by_the_result_with_the_queue_and_a_changed_order_is_sta
 
 
 def test_an_unchanged_order_is_not_mentioned(findings: Findings) -> None:
-    assert "Without the queue" not in jobs_table(told(findings, (5.0, 10.0), (5.0, 40.0))).caption
+    assert "Excluding queue time" not in jobs_table(told(findings, (5.0, 10.0), (5.0, 40.0))).caption
 
 
 def test_without_accounts_there_is_no_table(findings: Findings) -> None:

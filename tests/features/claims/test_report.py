@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 from markdown_it import MarkdownIt
 
+from accelsweep.features.claims.figure import published_figure
 from accelsweep.features.claims.model import ClaimFinding, Claims, ClaimVerdict
-from accelsweep.features.claims.report import Verdicts, in_one_line, published_figure, tables, write_verdicts
+from accelsweep.features.claims.page import Verdicts, write_verdicts
+from accelsweep.features.claims.report import in_one_line, tables
 from accelsweep.records.estimates import Estimate
 from accelsweep.report.figures.figure import DARK, LIGHT, Figure, Skipped
 from accelsweep.results import Doubt

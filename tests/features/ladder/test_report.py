@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import vl_convert
 
+from accelsweep.features.ladder.figure import ladder_figure
 from accelsweep.features.ladder.model import Ladder, Rung
-from accelsweep.features.ladder.report import in_one_line, ladder_figure, tables
+from accelsweep.features.ladder.report import in_one_line, tables
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.report.figures.figure import DARK, LIGHT, Skipped
 from accelsweep.report.html_page import vega_lite_version

@@ -27,7 +27,7 @@ FEATURE = Feature(
             "is a published value, relative to ours and without an interval. It comes from another machine, other "
             "software and often other data, so its distance from ours is not a verdict. The table of published figures "
             "lists the names. The axis is logarithmic.",
-            "accelsweep.features.claims.report:published_figure",
+            "accelsweep.features.claims.figure:published_figure",
         ),
     ),
     last_lines="accelsweep.features.claims.report:last_lines",

@@ -28,7 +28,8 @@ from accelsweep.errors import (
     nearest,
 )
 from accelsweep.features.claims.model import GROUP, figures_of
-from accelsweep.features.claims.report import VERDICT_TONES, value_text, write_verdicts
+from accelsweep.features.claims.page import write_verdicts
+from accelsweep.features.claims.report import VERDICT_TONES, value_text
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 

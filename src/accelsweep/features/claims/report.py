@@ -1,29 +1,16 @@
-"""Claims in the report: tables, a figure of published values, lines of text, and the page that covers many sweeps."""
+"""Claims in a sweep's report: their tables and lines of text."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-import altair as alt
-
-from accelsweep.config.sweep_options import CONFIDENCE
 from accelsweep.driver.console import Tone
-from accelsweep.features.claims.model import GROUP, OUTCOME, ClaimFinding, ClaimVerdict, figures_of
+from accelsweep.features.claims.model import OUTCOME, ClaimFinding, ClaimVerdict, figures_of
 from accelsweep.features.projection.model import two_digits
 from accelsweep.records.findings import Findings
-from accelsweep.records.layout import MARKDOWN, PAGE, REPORTS_FOLDER
 from accelsweep.report import formatting as fmt
-from accelsweep.report.figures.axes import arrows, clipped, ratio_domain, ratio_ticks
-from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Palette, Skipped, has_values
-from accelsweep.report.formatting import printable_findings
-from accelsweep.report.html_page import render_static
-from accelsweep.report.markdown import escape, table_text
-from accelsweep.report.report_files import replace_files
-from accelsweep.report.table_model import Column, Entry, ReportTable, to_csv
+from accelsweep.report.table_model import Column, Entry, ReportTable
 
 _TONES = {
     ClaimVerdict.agrees: "same",
@@ -41,10 +28,11 @@ def tables(findings: Findings) -> list[ReportTable]:
     figures = figures_of(findings)
     if not figures:
         return []
-    return _tables(figures, findings.confidence)
+    return tables_of_claims(figures, findings.confidence)
 
 
-def _tables(claims: Sequence[ClaimFinding], confidence: float) -> list[ReportTable]:
+def tables_of_claims(claims: Sequence[ClaimFinding], confidence: float) -> list[ReportTable]:
+    """Return the tables of these figures: verdicts, reasons and, if any are listed, published values."""
     published = [published_table(claims)] if any(claim.published for claim in claims) else []
     return [claims_table(claims, confidence), reasons_table(claims), *published]
 
@@ -202,161 +190,3 @@ VERDICT_TONES = {
     ClaimVerdict.disturbed: Tone.doubtful,
 }
 """The terminal style of each verdict; untested claims are unstyled."""
-
-
-NAME = "published"
-
-COLUMNS = ("kind", "claim", "figure", "name", "value", "unit", "ratio", "low", "high", "confidence", "count")
-
-
-def published_figure(findings: Findings) -> Figure | Skipped:
-    """Return the published values relative to ours, or why there is nothing to draw."""
-    stated = [claim for claim in figures_of(findings) if claim.published]
-    if not stated:
-        return Skipped(NAME, "no claim of this experiment names published values (report.claims)")
-    rows = [row for place, claim in enumerate(stated) for row in _rows(place, claim)]
-    if not rows:
-        return Skipped(NAME, "no figure with published values was measured here")
-    domain = ratio_domain(rows, 1.0)
-    rows = [clipped(row, domain) for row in rows]
-    drawn = len({row["key"] for row in rows})
-    points = sum(row["kind"] == "published" for row in rows)
-    return Figure(
-        name=NAME,
-        alt=f"{fmt.count(points, 'published value')} next to {fmt.count(drawn, 'value')} measured here.",
-        rows=rows,
-        columns=COLUMNS,
-        draw=lambda palette: _draw(palette, rows, domain),
-        note="" if drawn == len(stated) else f"{len(stated) - drawn} of {len(stated)} figures were not measured here.",
-    )
-
-
-def _rows(place: int, claim: ClaimFinding) -> Iterator[dict[str, Any]]:
-    """Yield a row for our value with its interval, and one for each published value."""
-    here = claim.measured
-    if here is None or here.value <= 0:
-        return
-    label = claim.figure or claim.id
-    shared = {"claim": claim.id, "figure": claim.figure, "key": f"{place} {label}", "unit": here.unit}
-    yield {
-        **shared,
-        "kind": "here",
-        "name": "measured here",
-        "value": here.value,
-        "ratio": 1.0,
-        "low": None if here.low is None else here.low / here.value,
-        "high": None if here.high is None else here.high / here.value,
-        "confidence": here.confidence,
-        "count": here.count,
-        "words": value_text(claim),
-    }
-    for name, value in claim.published.items():
-        if value > 0:
-            none = dict.fromkeys(("low", "high", "confidence", "count"))
-            ratio = {"ratio": value / here.value, "words": f"{value:g}, published, without an interval"}
-            yield {**shared, **none, **ratio, "kind": "published", "name": name, "value": value}
-
-
-_TOOLTIP = {"name": "whose", "figure": "figure", "words": "value"}
-
-
-def _draw(palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float]) -> Chart:
-    keys = list(dict.fromkeys(row["key"] for row in rows))
-    axis = alt.Axis(values=ratio_ticks(domain), labelExpr="format(datum.value, '~r') + 'x'")
-    scale = alt.Scale(type="log", domain=list(domain), nice=False)
-    x = alt.X("ratio:Q", scale=scale, axis=axis, title="relative to the value measured here")
-    labels = alt.Axis(labelExpr="slice(datum.label, indexof(datum.label, ' ') + 1)")
-    y = alt.Y("key:N", sort=keys, title=None, scale=alt.Scale(type="point", padding=0.5), axis=labels)
-    tooltip = [alt.Tooltip(f"{key}:N", title=title) for key, title in _TOOLTIP.items()]
-    base = alt.Chart(ROWS).encode(y=y, tooltip=tooltip)
-    here = base.transform_filter("datum.kind == 'here'")
-    interval = here.mark_rule(strokeWidth=2, color=palette.accent).encode(
-        x=alt.X("from:Q", scale=scale), x2=alt.X2("to:Q")
-    )
-    return alt.layer(
-        *([interval] if has_values(rows, "low") else []),
-        *arrows(here, rows, scale),
-        here.mark_point(filled=True, size=95, color=palette.accent).encode(x=x),
-        base.transform_filter("datum.kind == 'published'")
-        .mark_point(shape="diamond", filled=False, size=95, color=palette.muted)
-        .encode(x=x),
-    ).properties(height=ROW_PIXELS * len(keys), usermeta={"rows": len(keys)})
-
-
-UNTESTED = (ClaimVerdict.not_testable, ClaimVerdict.not_run)
-
-_SUMMARY_TEXT = {ClaimVerdict.measured: "without a claimed figure"}
-
-
-@dataclass(frozen=True)
-class Verdicts:
-    """The content of the page that covers many sweeps; `why_not` maps incomplete sweeps to the reasons."""
-
-    sweeps: tuple[Findings, ...]
-    why_not: Mapping[str, str]
-
-    @property
-    def claims(self) -> tuple[ClaimFinding, ...]:
-        """The figures of all claims."""
-        return tuple(claim for findings in self.sweeps for claim in figures_of(findings))
-
-    @property
-    def sentence(self) -> str:
-        """The number of claims and the verdicts on their figures, excluding analogues and projections."""
-        own = [claim for claim in self.claims if not claim.analogue]
-        projected = [claim for claim in own if claim.projected]
-        counts = Counter(claim.verdict for claim in own if not claim.projected)
-        tested = [verdict for verdict in ClaimVerdict if counts[verdict] and verdict not in UNTESTED]
-        untested = [f"{counts[verdict]} {verdict.value}" for verdict in UNTESTED if counts[verdict]]
-        only_projected = [f"{len(projected)} only projected"] if projected else []
-        words = ", ".join(f"{counts[verdict]} {_SUMMARY_TEXT.get(verdict, verdict.value)}" for verdict in tested)
-        here = f"{sum(counts[verdict] for verdict in tested)} tested here" + (f" ({words})" if words else "")
-        return (
-            f"{fmt.count(len({claim.id for claim in own}), 'claim')} with {fmt.count(len(own), 'figure')}: "
-            f"{', '.join([here, *untested, *only_projected])}. "
-            f"In addition, {fmt.count(len(self.claims) - len(own), 'figure')} of smaller analogues."
-        )
-
-    @property
-    def waiting(self) -> tuple[str, ...]:
-        """The reasons why some sweeps were not run, and the commands to run them."""
-        pending = [
-            one for one in self.sweeps if any(claim.verdict is ClaimVerdict.not_run for claim in figures_of(one))
-        ]
-        lines = [f"{figures_of(one)[0].id} was not run: {self.why_not[one.sweep]}; {one.command}" for one in pending]
-        unknown = sorted(self.why_not.keys() - {one.sweep for one in self.sweeps})
-        return (*lines, *(f"{sweep} has no findings: {self.why_not[sweep]}" for sweep in unknown))
-
-    @property
-    def machines(self) -> str:
-        """The kinds of hardware on which claims were measured."""
-        names = dict.fromkeys(hardware.name for one in self.sweeps for hardware in one.hardware)
-        return " and ".join(names) or "nothing was measured"
-
-    @property
-    def tables(self) -> tuple[ReportTable, ...]:
-        """The verdicts, the reasons, and published values if any claim lists them."""
-        confidence = min((one.confidence for one in self.sweeps), default=CONFIDENCE)
-        return tuple(_tables(self.claims, confidence))
-
-
-def write_verdicts(home: Path, sweeps: Sequence[Findings], why_not: Mapping[str, str]) -> Path:
-    """Write `reports/claims/` in `home` and return its page. The same findings produce the same bytes."""
-    content = Verdicts(tuple(printable_findings(one) for one in sweeps), why_not)
-    files = {f"{table.name}.csv": to_csv(table.data) for table in content.tables}
-    files[MARKDOWN] = _markdown(content)
-    files[PAGE] = render_static(Path(__file__).with_name("claims.html.j2"), content=content)
-    target = home / REPORTS_FOLDER / GROUP
-    replace_files(files, target)
-    return target / PAGE
-
-
-def _markdown(content: Verdicts) -> str:
-    parts = ["# Claims put to the test", f"**{escape(content.sentence)}**", f"Measured on: {escape(content.machines)}."]
-    parts += ["\n".join(f"- {escape(line)}" for line in content.waiting)] if content.waiting else []
-    for table in content.tables:
-        parts += [f"## {table.title}", table_text(table)]
-    links = [
-        f"- [{escape(figures_of(one)[0].id)}](../{one.sweep}/{MARKDOWN})" for one in content.sweeps if figures_of(one)
-    ]
-    return "\n\n".join([*parts, "## The sweep of each claim", "\n".join(links)]) + "\n"

@@ -56,7 +56,7 @@ class Submission(Document):
 class DriverExit(Document):
     """The exit code of a detached driver."""
 
-    kind: ClassVar[str] = "head_end"
+    kind: ClassVar[str] = "driver_end"
 
     code: int
 

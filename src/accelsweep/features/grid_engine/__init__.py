@@ -1,10 +1,10 @@
 """Grid Engine as a scheduler (`site.scheduler=grid_engine`)."""
 
-from accelsweep.registry import Feature, Scheduler
+from accelsweep.registry import Feature, SchedulerEntry
 
 FEATURE = Feature(
     name="grid_engine",
-    scheduler=Scheduler(
+    scheduler=SchedulerEntry(
         name="grid_engine",
         title="Grid Engine",
         implementation="accelsweep.features.grid_engine.scheduler:GridEngineScheduler",

@@ -16,7 +16,7 @@ FEATURE = Feature(
             "that of the first rung, measured in the same blocks, with its interval; the distance to the mark above is "
             "the gain of this rung alone. A rung that was not measured or cannot be compared with the first one has no "
             "mark; the table gives the reason. The axis is logarithmic.",
-            "accelsweep.features.ladder.report:ladder_figure",
+            "accelsweep.features.ladder.figure:ladder_figure",
             place="first",
         ),
     ),
