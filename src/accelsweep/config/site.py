@@ -86,7 +86,7 @@ def _known_scheduler(value: str) -> str:
 
 
 class _SchedulerOptions(Frozen):
-    """Job options by scheduler: for Slurm, and for features' schedulers, keyed by name (`registry.Scheduler`)."""
+    """Job options by scheduler: for Slurm, and for features' schedulers, keyed by name (`registry.SchedulerEntry`)."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True, extra="allow")
 
