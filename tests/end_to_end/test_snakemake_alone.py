@@ -18,10 +18,8 @@ def test_snakemake_alone_gives_the_same_files_as_the_command_line(finished, home
     result = home.fresh_snakemake("--config", "experiment=tiny")
     assert result.returncode == 0, result.stdout
     by_command, _ = finished
-    of_the_head = {
-        "sweeps/tiny/completed.json",
-    }  # what spares its next command to ask Snakemake
-    assert shape(home.files()) == shape(by_command.files()) - of_the_head
+    of_the_driver = {"sweeps/tiny/completed.json"}  # with it, the next command need not ask Snakemake
+    assert shape(home.files()) == shape(by_command.files()) - of_the_driver
     ours, theirs = (json.loads((place.path / "sweeps/tiny/manifest.json").read_text()) for place in (home, by_command))
     assert ours["body"]["blocks"] == theirs["body"]["blocks"]
     assert (home.path / "mlflow.db").exists()

@@ -60,7 +60,7 @@ class CodeVersions:
         self._cache: dict[str, CodeVersion] = {}
 
     def get(self, config: SettingConfig) -> CodeVersion | None:
-        """Return the version that a config specifies; None if there is no such version or its tree does not exist."""
+        """Return the version that a config specifies; None if it specifies none, or if its version cannot be read."""
         name = config.version_id
         if name is None:
             return None

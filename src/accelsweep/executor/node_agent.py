@@ -63,9 +63,9 @@ def run_node(spec: RunSpec) -> None:
 
 @contextlib.contextmanager
 def _scratch_folder(node: int) -> Iterator[None]:
-    """Create the TMPDIR folder; at the end, remove the job's scratch folder on this node.
+    """Create the TMPDIR folder; at the end, remove the job's own scratch folder, if any, except on the first node.
 
-    The job's script creates and removes `site.slurm.scratch` on the first node only.
+    On the first node, the job's script creates and removes `site.slurm.scratch`.
     """
     try:
         Path(os.environ.get("TMPDIR", "")).mkdir(parents=True, exist_ok=True)

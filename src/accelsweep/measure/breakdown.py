@@ -175,7 +175,10 @@ class ProbePass:
 
 
 def probe_steps(requested: int, seconds: float, step_seconds: float, multiple_of: int) -> int:
-    """Return a pass's step count: at most `requested`, within `seconds`, rounded up to whole optimiser steps."""
+    """Return a pass's step count: at most `requested`, and no more than fit into `seconds` or MIN_PROBED_STEPS.
+
+    It is rounded up to whole optimiser steps.
+    """
     fitting = max(MIN_PROBED_STEPS, int(seconds / step_seconds))
     return -(-min(requested, fitting) // multiple_of) * multiple_of
 

@@ -79,7 +79,7 @@ The share is below 1 because the warm-up yields only an estimate of the step tim
 SATURATED = 0.85
 
 FOREIGN = 0.05
-"""Shares of the available cores: foreign load above FOREIGN is flagged if the total load exceeds SATURATED.
+"""Shares of the available cores: foreign load of at least FOREIGN is flagged if the total load is at least SATURATED.
 
 While some of these cores are idle, other processes take no CPU time from us, even under a quota.
 """
@@ -253,7 +253,7 @@ def optimizer_batch(counts: Sequence[Counter[int]], accumulate: int, usual: int 
         return None
     expected = f"{_batches(accumulate, samples)} as set by trainer.accumulate_grad_batches={accumulate}"
     if not counts:
-        message = f"no optimiser step ended in the window; it should use {expected}"
+        message = f"no optimiser step ended in the window; each should use {expected}"
     else:
         distinct = dict.fromkeys(tuple(sorted(counter.items())) for counter in counts)
         actual = "; ".join(_batch_shares(counter, samples) for counter in distinct)

@@ -22,7 +22,7 @@ from accelsweep.devices.host import children
 LARGE_SHARE = 0.1
 LONG_SECONDS = 1.0
 SMALL_SHARE = 0.02
-"""A stall lasts at least LARGE_SHARE of the total time, or at least LONG_SECONDS and SMALL_SHARE of the total time."""
+"""A stall's excess time is at least LARGE_SHARE of the total time, or at least LONG_SECONDS and SMALL_SHARE of it."""
 HICCUP_SECONDS = 0.1
 """Shorter pauses occur on any system and do not count as stalls, however short the window."""
 MIN_FACTOR = 3.0

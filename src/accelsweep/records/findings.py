@@ -25,8 +25,8 @@ from accelsweep.significant_digits import percent_of
 class RunPoint(Frozen):
     """One planned run as shown in figures. `rate` (in `Findings.rate_unit`) is None unless the run was measured.
 
-    `ratio` is the rate divided by the baseline's in the same block, or by the baseline's mean rate if the two settings
-    share no block; it may be None.
+    `ratio` is the rate divided by the baseline's in the same block, or by the baseline's mean rate if the baseline
+    has no rate in that block; it may be None.
     """
 
     run: str

@@ -216,7 +216,7 @@ class _ProfiledSteps:
 
 
 def matmul_share(spec: RunSpec) -> dict[str, Metric]:
-    """Train `measure.matmul_steps` steps under torch's profiler and return `matmul_time_share`, or {} if it is unset.
+    """Train `measure.matmul_steps` steps under torch's profiler and return `matmul_time_share`; {} without that key.
 
     Raises errors from the user's code.
     """

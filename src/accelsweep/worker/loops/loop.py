@@ -201,7 +201,8 @@ class NoExample(NamedTuple):
 def to_meta(batch: Any) -> Any:
     """Return `batch` with its tensors on the meta device and floating-point tensors as float32.
 
-    Containers are rebuilt with their own types; if that fails, a `NoExample` is returned.
+    Containers are rebuilt with their own types. Returns a `NoExample` for a batch that cannot be copied,
+    such as one with a nested tensor or a container that cannot be rebuilt.
     """
     import torch
     from lightning_utilities.core.apply_func import apply_to_collection

@@ -166,8 +166,8 @@ def overridden_hook(name: str, *owners: Any) -> Callable[..., Any] | None:
 def move_batch(batch: Any, device: torch.device | None, dtype: torch.dtype | None) -> Any:
     """Return `batch` on `device`, with floating-point tensors cast to `dtype`; either is left unchanged if it is None.
 
-    As in Lightning, any object with a `to` method is moved by calling it. A container that cannot be rebuilt as its own
-    type is not cast.
+    As in Lightning, any object with a `to` method is moved by calling it. If such an object cannot be rebuilt as its
+    own type, it is not cast.
     """
     if isinstance(batch, Tensor):
         moved = batch if device is None else batch.to(device, non_blocking=True)
