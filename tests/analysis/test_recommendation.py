@@ -73,8 +73,8 @@ def test_the_fastest_sound_setting_is_recommended_in_one_sentence(simulated: Mod
 
 def test_a_rival_that_cannot_be_told_from_the_best_is_named(simulated: ModuleType) -> None:
     advice = _analysed(simulated, (1.0, 1.5, 2.1, 2.101)).recommendation
-    assert "Tied with: 32-bit, batch 256." in advice.sentence
-    assert advice.certainty is Certainty.tied
+    assert "May be just as good: 32-bit, batch 256." in advice.sentence
+    assert advice.certainty is Certainty.among_the_best
 
 
 def test_a_rival_counts_whatever_its_verdict_against_the_baseline_is(simulated: ModuleType) -> None:
@@ -86,7 +86,7 @@ def test_a_rival_counts_whatever_its_verdict_against_the_baseline_is(simulated: 
         rows.append(simulated.make_run(SETTINGS[2], block, 1300.0 * (1 + 300 * wobble)))
     findings = analyse(rows, simulated.make_manifest(SETTINGS[:3], 5))
     assert [setting.verdict for setting in findings.settings[1:]] == [Verdict.faster, Verdict.undecided]
-    assert "Tied with: 32-bit, batch 256." in findings.recommendation.sentence
+    assert "May be just as good: 32-bit, batch 256." in findings.recommendation.sentence
 
 
 BUSY = [{"code": "busy_cpu", "message": "other processes kept 1.33 of 2 cores busy", "remedy": "stop them"}]
@@ -420,9 +420,9 @@ def test_the_faster_machine_is_not_preferred_where_its_result_costs_more(togethe
     assert "58" in advice.sentence
 
 
-def test_costs_whose_intervals_overlap_are_tied(together) -> None:
+def test_costs_whose_intervals_overlap_leave_the_cheapest_open(together) -> None:
     advice = together(noise=0.3, gpu_hours=45.0).recommendation
-    assert advice.certainty is Certainty.tied
+    assert advice.certainty is Certainty.among_the_best
     assert "perhaps the cheapest" in advice.headline
     assert "overlap" in advice.sentence
 

@@ -33,7 +33,7 @@ FORM = {
     "Span": "least expected most",
     "VisibleEffect": "effect assumption reason",
     "StatusAnswer": "sweeps unreadable unplanned",
-    "UnplannedHead": "sweep background",
+    "UnplannedDriver": "sweep background",
     "SweepState": (
         "sweep revision planned settled remaining outcomes seconds_left running kept doubts damaged driver background "
         "jobs jobs_reason recommendation report report_outdated"

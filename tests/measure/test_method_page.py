@@ -16,10 +16,10 @@ def test_every_test_that_the_page_names_exists():
         assert f"def {test}(" in (ROOT / "tests" / file).read_text(), f"{file} has no {test}"
 
 
-def test_every_file_that_the_page_names_exists():
-    for file in re.findall(r"`([a-z_/]+\.py)`", PAGE):
-        places = (ROOT / "src" / "accelsweep" / file, ROOT / "tests" / file, ROOT / file)
-        assert any(place.is_file() for place in places), f"there is no {file}"
+def test_every_file_and_folder_that_the_page_names_exists():
+    for path in re.findall(r"`([a-z_]+/(?:[a-z_/]+(?:\.py|/))?)`", PAGE):
+        places = (ROOT / "src" / "accelsweep" / path, ROOT / "tests" / path, ROOT / path)
+        assert any(place.exists() for place in places), f"there is no {path}"
 
 
 def test_every_point_of_the_page_names_its_code_and_tests():

@@ -125,7 +125,7 @@ def recommend_across_hardware(each: Mapping[str, HardwareAdvice]) -> Recommendat
         claim = "the cheapest result" if sure else "perhaps the cheapest result"
         result = advice(
             f"{short_name(cheapest.setting, None, MOST_WORDS - len(claim.split()) - 1)}: {claim}",
-            Certainty.sure if sure else Certainty.tied,
+            Certainty.sure if sure else Certainty.among_the_best,
             f"On {cheapest.hardware} a result costs {_usd(cheapest.cost)}.",
             f"On {dearest.hardware} ({setting_text(dearest.setting)}) it costs {_usd(dearest.cost)}: "
             f"{dearest.cost.value / cheapest.cost.value:.2g}x as much.",

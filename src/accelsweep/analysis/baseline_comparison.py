@@ -182,7 +182,7 @@ def on_different_hardware(group: SettingRuns, partner: SettingRuns) -> bool:
     return group.hardware != partner.hardware and not group.blocks & partner.blocks
 
 
-def tied_with(best: SettingRuns, others: Sequence[SettingRuns], rules: Rules) -> list[SettingRuns]:
+def possibly_as_fast_as(best: SettingRuns, others: Sequence[SettingRuns], rules: Rules) -> list[SettingRuns]:
     """Return the settings in `others` that are comparable with `best` and may be equally fast.
 
     After J. C. Hsu, "Simultaneous confidence intervals for all distances from the 'best'", Annals of Statistics 1981: a

@@ -21,7 +21,7 @@ from accelsweep.analysis.alternatives import (
     recommend_across_hardware,
     tradeoff_sentence,
 )
-from accelsweep.analysis.baseline_comparison import Comparison, Rules, comparison_noise, tied_with
+from accelsweep.analysis.baseline_comparison import Comparison, Rules, comparison_noise, possibly_as_fast_as
 from accelsweep.analysis.costs import cost_ratio
 from accelsweep.analysis.headline import (
     MOST_WORDS,
@@ -83,7 +83,7 @@ def assess(
     def rivals(best: SettingFinding) -> list[SettingFinding]:
         findings = {id(group): setting for group, setting in zip(groups, settings, strict=True)}
         group = next(group for group in groups if findings[id(group)] is best)
-        return [findings[id(rival)] for rival in tied_with(group, groups, rules)]
+        return [findings[id(rival)] for rival in possibly_as_fast_as(group, groups, rules)]
 
     # ratios to baselines on different hardware are not comparable
     partners = (comparison.partner for comparison in comparisons)
@@ -162,11 +162,11 @@ def _choose(situation: Situation, best: SettingFinding, faster_but_unsound: Sequ
         names += f"; and {count_of(len(rivals) - 3, 'other setting')}"
     return advice(
         gain_headline(best, situation.baseline, situation.wording),
-        Certainty.tied if rivals else Certainty.sure,
+        Certainty.among_the_best if rivals else Certainty.sure,
         interval_sentence(best.ratio, situation.baseline, situation.wording),
         "" if cost is None else f"The same work costs {cost:.2g}x as much.",
         quality_sentence(situation, best),
-        f"Tied with: {names}." if rivals else "",
+        f"May be just as good: {names}." if rivals else "",
         tradeoff_sentence(situation, faster_but_unsound[0]) if faster_but_unsound else "",
         chosen=best,
         alternatives=alternatives_to(situation, best),

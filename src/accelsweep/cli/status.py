@@ -38,7 +38,7 @@ class SweepState(SweepStatus):
     report_outdated: bool = Field(description="whether runs or plan have changed since the report")
 
 
-class UnplannedHead(Frozen):
+class UnplannedDriver(Frozen):
     """A background driver with no plan of the same name: it runs several sweeps or still searches for batch sizes."""
 
     sweep: str = Field(description="the name under which it can be followed")
@@ -61,7 +61,7 @@ class StatusAnswer(Answer):
     unreadable: tuple[UnreadableSweep, ...] = Field(
         (), description="sweeps that cannot be read; if any, the exit code is 1"
     )
-    unplanned: tuple[UnplannedHead, ...] = Field((), description="background drivers without a plan")
+    unplanned: tuple[UnplannedDriver, ...] = Field((), description="background drivers without a plan")
 
 
 def print_status(home: Path, name: str | None, *, as_json: bool = False) -> int:
@@ -103,9 +103,9 @@ def _unplanned_names(home: Path) -> list[str]:
     return sorted(root.name for root in roots if _background(SweepFolder(home, root.name)))
 
 
-def _unplanned(home: Path, names: Sequence[str]) -> tuple[UnplannedHead, ...]:
+def _unplanned(home: Path, names: Sequence[str]) -> tuple[UnplannedDriver, ...]:
     drivers = {name: _background(SweepFolder(home, name)) for name in names}
-    return tuple(UnplannedHead(sweep=name, background=driver) for name, driver in drivers.items() if driver)
+    return tuple(UnplannedDriver(sweep=name, background=driver) for name, driver in drivers.items() if driver)
 
 
 def _state(folder: SweepFolder) -> SweepState:

@@ -153,7 +153,7 @@ class Certainty(StrEnum):
     """How far to trust a headline."""
 
     sure = "sure"
-    tied = "tied"
+    among_the_best = "among the best"
     not_yet = "not yet"
     disturbed = "disturbed"
 

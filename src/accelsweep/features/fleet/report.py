@@ -89,7 +89,6 @@ def _kelvins(excess: Estimate | None) -> str:
 
 def _data(node: FleetNode) -> dict[str, Any]:
     data: dict[str, Any] = node.model_dump(mode="json", exclude={"ratio", "temperature_excess"})
-    data |= {"hotter": "hotter" in node.faults, "held_back": "throttled" in node.faults}
     data |= {name: ", ".join(data[name]) for name in ("faults", "drivers", "dates")}
     return (
         data | _interval_columns("ratio", node.ratio) | _interval_columns("temperature_excess", node.temperature_excess)
