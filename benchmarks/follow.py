@@ -2,7 +2,7 @@
 
     python benchmarks/follow.py [PAIRS]
 
-A supervisor measures pairs of blocks in turn; each block has four runs of the small CNN on digits. A publisher follows
+An executor measures pairs of blocks in turn; each block has four runs of the small CNN on digits. A publisher follows
 one block of each pair (SQLite store, as `accelsweep run` starts it), and the other is left alone. There are PAIRS (8)
 of them. The publisher is started before its block and given time to load. Prints the paired 95 % t-interval of the
 ratio of rates; exit code 1 if the interval does not hold 1.

@@ -3,8 +3,8 @@
     python benchmarks/overhead.py [RUNS] [ROUNDS]
 
 Every run trains the same 200 steps of the small CNN on digits with Lightning, on one CPU thread. In each round a
-supervisor that forks measures RUNS (6) runs, and one that spawns as many. A loop of `python bare_train.py` does so too.
-The three take turns for ROUNDS (2) rounds, so that a slow machine is slow for all. The supervisor's time before its
+executor that forks measures RUNS (6) runs, and one that spawns as many. A loop of `python bare_train.py` does so too.
+The three take turns for ROUNDS (2) rounds, so that a slow machine is slow for all. The executor's time before its
 first run (imports, once per block) is printed apart, and with each run's share of it. Exit code 1 if a forked run costs
 more than one eighth of a fresh interpreter.
 """
@@ -56,7 +56,7 @@ class Costs:
     starts: list[float] = field(default_factory=list)
 
 
-def supervised(launcher: str, runs: int, costs: Costs) -> None:
+def isolated(launcher: str, runs: int, costs: Costs) -> None:
     """Measure a block of `runs` settings that differ in their seed."""
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(scratch)
@@ -98,8 +98,8 @@ def main(runs: int = 6, rounds: int = 2) -> int:
     with tempfile.TemporaryDirectory() as leases:
         os.environ["ACCELSWEEP_LEASES"] = leases
         for _ in range(rounds):
-            supervised("fork", runs, found["fork"])
-            supervised("spawn", runs, found["spawn"])
+            isolated("fork", runs, found["fork"])
+            isolated("spawn", runs, found["spawn"])
             by_hand(runs, found["by hand"])
     print(
         f"{rounds} rounds of {runs} runs of {STEPS} steps; seconds per run beyond training, on {usable_cores()} cores"

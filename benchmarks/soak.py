@@ -1,4 +1,4 @@
-"""A week in hours: thousands of tiny runs in one sweep, while driver, supervisor and publisher are killed in turn.
+"""A week in hours: thousands of tiny runs in one sweep, while driver, executor and publisher are killed in turn.
 
     python benchmarks/soak.py [--runs 10000] [--kill-seconds 240] [--out docs/evidence/soak-DATE] [--home HOME]
 
@@ -32,7 +32,7 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Record
 
-ROLES = ("driver", "publisher", "supervisor")
+ROLES = ("driver", "publisher", "executor")
 SAMPLE_SECONDS = 5.0
 AIMS = {"MiB per 1000 runs": 20.0, "pace": 1.1, "report seconds": 30.0, "report MiB": 1.5 * 1024}
 TINY = (
@@ -74,7 +74,7 @@ class Soak:
             if child.status() != psutil.STATUS_ZOMBIE and "accelsweep.tracking.live_publishing" in child.cmdline():
                 found["publisher"] = child
         holds = filter(None, map(live_lock, self.folder.locks()))
-        found.update(("supervisor", psutil.Process(hold.pid)) for hold in holds)
+        found.update(("executor", psutil.Process(hold.pid)) for hold in holds)
         return found
 
     def run(self) -> None:
@@ -109,7 +109,7 @@ class Soak:
     def slope(self, role: str) -> float | None:
         """Return by how many MiB a process of this role grew per 1000 runs: that of the one that saw most runs.
 
-        Its first quarter is left out, in which it loads. A supervisor is a process for each block.
+        Its first quarter is left out, in which it loads. An executor is a process for each block.
         """
         seen: dict[int, list[tuple[int, float]]] = {}
         for sample in self.samples:
@@ -122,12 +122,12 @@ class Soak:
             return None
         return 1000 * statistics.linear_regression(*zip(*points, strict=True)).slope
 
-    def between_supervisors(self) -> float | None:
-        """Return by how many MiB supervisors grow per 1000 runs of the sweep: their largest memory, block by block."""
+    def between_executors(self) -> float | None:
+        """Return by how many MiB executors grow per 1000 runs of the sweep: their largest memory, block by block."""
         largest: dict[int, tuple[int, float]] = {}
         for sample in self.samples:
-            if "supervisor" in sample.held:
-                pid, mib = sample.held["supervisor"]
+            if "executor" in sample.held:
+                pid, mib = sample.held["executor"]
                 largest[pid] = (sample.runs, max(mib, largest.get(pid, (0, 0.0))[1]))
         if len(largest) < 3:
             return None
@@ -182,7 +182,7 @@ def judged(soak: Soak) -> list[tuple[str, str, str, bool | None]]:
     seconds, mib = report(soak.home)
     copies = published(soak.home)
     slopes = {f"{role}, one process": soak.slope(role) for role in ROLES}
-    slopes["supervisors, from block to block"] = soak.between_supervisors()
+    slopes["executors, from block to block"] = soak.between_executors()
     aim = AIMS["MiB per 1000 runs"]
     return [
         ("runs recorded", str(records), str(wanted), records == wanted),

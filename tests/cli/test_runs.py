@@ -29,7 +29,7 @@ def planned(place: Path) -> TinyBlock:
 
 @pytest.fixture
 def sweep(tmp_path: Path, once: Callable[[str, Callable[[Path], None]], Path]) -> TinyBlock:
-    """A sweep that a real supervisor has run, as a copy."""
+    """A sweep that a real executor has run, as a copy."""
     ran = once("one measured and one out of memory", lambda place: planned(place).run())
     shutil.copytree(ran, tmp_path, dirs_exist_ok=True)
     return planned(tmp_path)

@@ -124,7 +124,7 @@ class Broken(SmallCNN):
 
 
 @pytest.mark.long  # executor/test_block.py charges such a run and puts it last; only here Snakemake starts again
-def test_a_run_that_kills_its_supervisor_is_crashed_after_two_attempts_and_all_others_are_measured(
+def test_a_run_that_kills_its_executor_is_crashed_after_two_attempts_and_all_others_are_measured(
     home: Home, last_line: Callable[[str, str], None]
 ) -> None:
     home.module("mine", MINE)
@@ -135,7 +135,7 @@ def test_a_run_that_kills_its_supervisor_is_crashed_after_two_attempts_and_all_o
     assert ended == {16: (Outcome.measured, 1), 32: (Outcome.crashed, 3), 64: (Outcome.measured, 1)}
     last = result.stdout.splitlines()[-1]
     assert last.startswith("crashed: 1 run: its executor died 2 times while it ran (attempts 1, 2)"), result.stdout
-    last_line("a run kills its supervisor twice", last)
+    last_line("a run kills its executor twice", last)
 
 
 @pytest.mark.long  # driver/test_progress_display.py tells which are alike; only here a sweep ends by it
@@ -162,7 +162,7 @@ def test_a_sweep_whose_first_two_settings_raise_alike_ends_there_and_goes_on_wit
 
 
 @pytest.mark.long  # executor/test_block.py charges each such run; only here no run of a sweep survives
-def test_a_sweep_all_of_whose_runs_kill_their_supervisors_ends_after_two_settings(
+def test_a_sweep_all_of_whose_runs_kill_their_executors_ends_after_two_settings(
     home: Home, last_line: Callable[[str, str], None]
 ) -> None:
     home.module("mine", MINE.replace("if len(batch[0]) == 32", "if True"))
@@ -172,7 +172,7 @@ def test_a_sweep_all_of_whose_runs_kill_their_supervisors_ends_after_two_setting
     assert "runs of the first two settings killed their executors without a message" in last, result.stdout
     assert "--keep-going" in last
     assert home.records("tiny") == {}
-    last_line("every run kills its supervisor", last)
+    last_line("every run kills its executor", last)
 
 
 def test_a_command_whose_output_nobody_reads_any_more_says_so_and_leaves_nothing_running(

@@ -66,7 +66,7 @@ def test_a_run_whose_processes_were_stopped_is_disturbed_and_has_the_rate_withou
     marker = home.path / "ranks.txt"
     until(lambda: process.poll() is not None or marker.exists())
     assert marker.exists(), process.communicate()[0]
-    everybody = {int(marker.read_text()), process.pid, *home.processes("cli", "snakemake", "supervisor", "publisher")}
+    everybody = {int(marker.read_text()), process.pid, *home.processes("cli", "snakemake", "executor", "publisher")}
     for number in (signal.SIGSTOP, signal.SIGCONT):
         for one in everybody:
             os.kill(one, number)

@@ -124,21 +124,21 @@ class ClusterHome:
         return "\n".join(f"== {log}\n{log.read_text()}" for log in logs if log.is_file())
 
     def running(self) -> LockOwner | None:
-        """The hold of a supervisor that is in the middle of a run, if there is one."""
+        """The owner of an executor lock with a run in progress, if there is one."""
         holds = [read_lock(path) for path in self.folder.root.glob("blocks/*.lock.json")]
-        return next((hold for hold in holds if hold and hold.run), None)
+        return next((owner for owner in holds if owner and owner.run), None)
 
     def in_a_run(self) -> LockOwner:
-        """Wait for a run that is being measured in a job; return its supervisor's hold."""
+        """Wait for a run that is being measured in a job; return the owner of its lock."""
         wait_for(self.running, "a run that is being measured", 120)
-        hold = self.running()
-        assert hold is not None
-        assert hold.job is not None
-        return hold
+        owner = self.running()
+        assert owner is not None
+        assert owner.job is not None
+        return owner
 
     def in_another_run(self, than: LockOwner) -> None:
         """Wait for the run after this one."""
-        wait_for(lambda: (hold := self.running()) and hold.run != than.run, "the second run", 150)
+        wait_for(lambda: (owner := self.running()) and owner.run != than.run, "the second run", 150)
 
     def records(self) -> dict[str, Record]:
         """The records of all runs that have one."""

@@ -143,7 +143,7 @@ def _accounting(folder: SweepFolder, chance: random.Random) -> Callable[[], obje
     return lambda: reader(folder)
 
 
-def _head(folder: SweepFolder, chance: random.Random) -> Callable[[], object]:
+def _driver_lock(folder: SweepFolder, chance: random.Random) -> Callable[[], object]:
     """Change the order to a detached driver, or the notes on where it went and how it ended."""
     site = Manifest.read(folder.manifest).site
     request = Request(("batch_size=16",), time_budget="30m", features={"notify": ["json://host/token"]})
@@ -218,7 +218,7 @@ KINDS: dict[str, Change] = {
     "archive": _archive,
     "config": _config,
     "accounting": _accounting,
-    "driver": _head,
+    "driver": _driver_lock,
     "external": _external,
     "picture": _picture,
 }

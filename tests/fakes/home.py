@@ -40,11 +40,11 @@ MODULES = {
     "cli": {"accelsweep", "accelsweep.features.detach.driver"},
     "snakemake": {"snakemake", "accelsweep.driver.snakemake_main"},
     "publisher": {"accelsweep.tracking.live_publishing"},
-    "supervisor": {"accelsweep.executor", "accelsweep.executor.fork_server"},
+    "executor": {"accelsweep.executor", "accelsweep.executor.fork_server"},
 }
 """The modules of each kind of process that drives a sweep: `python -m MODULE ...`.
 
-To the supervisors belong the jobs that ask for them, and the process that they are forked from.
+To the executors belong the jobs that ask for them, and the process that they are forked from.
 """
 
 
@@ -133,7 +133,7 @@ class Home:
                 psutil.Process(pid).kill()
 
     def processes(self, *kinds: str) -> list[int]:
-        """The processes of these `MODULES` that work here, and their forks: a supervisor's ranks, too."""
+        """The processes of these `MODULES` that work here, and their forks: an executor's ranks, too."""
         wanted = set().union(*(MODULES[kind] for kind in kinds))
         return [
             process.pid
@@ -144,7 +144,7 @@ class Home:
             and words[words.index("-m") + 1] in wanted
         ]
 
-    def supervisors(self) -> list[int]:
+    def executors(self) -> list[int]:
         """The processes that hold a block of a sweep here."""
         holds = (live_lock(path) for path in self.path.glob("sweeps/*/blocks/*.lock.json"))
         return [hold.pid for hold in holds if hold is not None]

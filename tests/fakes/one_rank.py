@@ -1,4 +1,4 @@
-"""One run without a supervisor: configs of tiny workloads, and all ranks of a spec as processes."""
+"""One run without an executor: configs of tiny workloads, and all ranks of a spec as processes."""
 
 from __future__ import annotations
 

@@ -41,14 +41,14 @@ class HeadLedger:
                     self.finished[path.parent.name] = sha256_file(path)
 
     def running(self) -> LockOwner | None:
-        """Return the hold of a supervisor that is measuring a run now."""
+        """Return the hold of an executor that is measuring a run now."""
         holds = [read_lock(path) for path in self.folder.root.glob("blocks/*.lock.json")]
         return next((hold for hold in holds if hold is not None and hold.run is not None), None)
 
     def complete(self, *options: str) -> str:
         """Run the command to its end, check everything, and return its output.
 
-        The command runs twice where a run had taken two supervisors down. Such a run is recorded as `crashed` first, as
+        The command runs twice where a run had taken two executors down. Such a run is recorded as `crashed` first, as
         a poison run must be.
         """
         result = self.home.accelsweep(*self.command, *options)
@@ -69,7 +69,7 @@ class HeadLedger:
         assert audit(self.folder).reopened == ()
         assert (self.folder.report / "index.html").stat().st_size > 0
         assert published_runs(self.home.path / "mlflow.db") == len(self.finished)
-        assert self.home.processes("cli", "snakemake", "publisher", "supervisor") == []
+        assert self.home.processes("cli", "snakemake", "publisher", "executor") == []
         assert (self.home.path / "foreign").read_text() == "not ours"
 
     def records(self) -> list[Record]:

@@ -1,4 +1,4 @@
-"""A planned sweep in one block, with the settings and repeats that a supervisor's test asks for; and its measuring."""
+"""A planned sweep in one block, with the settings and repeats that an executor's test asks for; and its measuring."""
 
 from __future__ import annotations
 
@@ -102,12 +102,12 @@ def plan_sweep(
 def measure_sweep(
     folder: SweepFolder, block: Path, *, within_seconds: float, fresh: bool = False, **environment: str
 ) -> tuple[list[Record], str]:
-    """Measure the block by the supervisor's own command; return the records as planned, and the command's output.
+    """Measure the block by the executor's own command; return the records as planned, and the command's output.
 
     Fails if the command fails or takes longer. The machine's leases lie beside the sweep's home, for this test alone. A
     `fresh` interpreter imports torch anew (see warm.py).
     """
-    log = folder.home / "supervisor.log"
+    log = folder.home / "executor.log"
     environment = {**os.environ, "ACCELSWEEP_LEASES": str(folder.home.parent / "leases"), **environment}
     if fresh:
         command = [sys.executable, "-m", "accelsweep.executor", str(block)]

@@ -1,4 +1,4 @@
-"""`python -m MODULE` by a process that has torch and Lightning loaded already, forked as a supervisor forks its ranks.
+"""`python -m MODULE` by a process that has torch and Lightning loaded already, forked as an executor forks its ranks.
 
 A fresh interpreter needs six CPU seconds to import them, before anything that a test looks at. The end-to-end tests
 and tests/executor/test_real_runs.py show that fresh interpreters work as well.
@@ -46,7 +46,7 @@ def ended(process: BaseProcess, seconds: float) -> int:
 
 
 def _live(module: str, arguments: tuple[str, ...], cwd: str, environment: dict[str, str], output: str) -> None:
-    gc.freeze()  # as a supervisor does before it forks: a rank looks for garbage three times
+    gc.freeze()  # as an executor does before it forks: a rank looks for garbage three times
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)

@@ -1,4 +1,4 @@
-"""What tests that inject faults share: a real supervisor with misbehaving ranks, a user's home, and the tally."""
+"""What tests that inject faults share: a real executor with misbehaving ranks, a user's home, and the tally."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of everything above the supervisor that take more than one driver, or code of the user's that misbehaves.
+"""Faults of everything above the executor that take more than one driver, or code of the user's that misbehaves.
 
 What is killed, damaged or full anywhere in a sweep is drawn in `storm/`.
 """
@@ -48,7 +48,7 @@ BOTH = "{when:{model._target_:mine.Dying,data._target_:mine.Hanging},because:one
 
 
 @pytest.mark.long  # driver/test_sweep_lock.py refuses it, storms kill drivers
-def test_a_second_head_is_refused_and_a_supervisor_that_outlived_its_head_is_waited_for(
+def test_a_second_driver_is_refused_and_an_executor_that_outlived_its_driver_is_waited_for(
     home: Home, inject: Inject
 ) -> None:
     home.module("mine", MINE)
@@ -62,14 +62,14 @@ def test_a_second_head_is_refused_and_a_supervisor_that_outlived_its_head_is_wai
     assert ledger.folder.manifest.read_bytes() == planned, "a refused command changed the plan of another"
     driver.kill()
     driver.wait()
-    (orphan,) = home.supervisors()
+    (orphan,) = home.executors()
     ledger.complete()
     assert [record.attempt for record in ledger.records()] == [1], f"the run of orphan {orphan} was not waited for"
-    inject("orphan supervisor waited for")
+    inject("orphan executor waited for")
 
 
 @pytest.mark.long  # tests/driver/test_sweep_lock.py ends drivers and orphans; only here they are those of a whole sweep
-def test_cancel_old_ends_the_living_head_and_its_supervisor(home: Home, inject: Inject) -> None:
+def test_cancel_old_ends_the_living_driver_and_its_executor(home: Home, inject: Inject) -> None:
     home.module("mine", MINE)
     ledger = HeadLedger(home, *ONE_RUN)
     driver = home.start(*ledger.command, "measure.min_steps=100000", "measure.max_steps=100000")
@@ -80,7 +80,7 @@ def test_cancel_old_ends_the_living_head_and_its_supervisor(home: Home, inject: 
     inject("living driver ended by --cancel-old")
 
 
-@pytest.mark.long  # faults/test_supervisor_faults.py, tracking/test_live_publishing.py cover each; they meet here only
+@pytest.mark.long  # faults/test_executor_faults.py, tracking/test_live_publishing.py cover each; they meet here only
 def test_what_hangs_dies_or_does_not_answer_costs_its_own_row_only(home: Home, inject: Inject) -> None:
     home.module("mine", MINE)
     home.environment["MLFLOW_TRACKING_URI"] = "http://me:hunter2@127.0.0.1:9"

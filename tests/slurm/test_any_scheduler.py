@@ -73,7 +73,7 @@ def test_what_an_engine_would_refuse_is_told_by_the_doctor_in_its_words_and_no_j
     assert home.left() == []
 
 
-@pytest.mark.long  # records/test_run_files.py continues after a killed supervisor; only here a scheduler kills it
+@pytest.mark.long  # records/test_run_files.py continues after a killed executor; only here a scheduler kills it
 def test_a_cancelled_job_is_submitted_again_and_keeps_what_it_had_measured(any_home):
     home = any_home
     driver = home.start(*SLOW)
@@ -133,12 +133,12 @@ def test_a_job_that_waits_too_long_is_left_out_with_the_reason_and_the_same_comm
 def test_a_new_head_waits_for_the_jobs_of_a_killed_one(any_home):
     home = any_home
     driver = home.start(*SLOW)
-    claim = home.in_a_run()
+    owner = home.in_a_run()
     driver.send_signal(signal.SIGKILL)
     driver.wait()
-    assert f"job {claim.job} " in home.say("status", "tiny")
+    assert f"job {owner.job} " in home.say("status", "tiny")
     output = home.run(*SLOW)
-    assert f"left by an earlier driver: job {claim.job} " in output
+    assert f"left by an earlier driver: job {owner.job} " in output
     assert outcomes(home) == {Outcome.measured}
     assert {record.attempt for record in home.records().values()} == {1}
 
@@ -147,13 +147,13 @@ def test_a_new_head_waits_for_the_jobs_of_a_killed_one(any_home):
 def test_a_new_head_cancels_the_jobs_of_a_killed_one_if_told_to(any_home):
     home = any_home
     driver = home.start(*SLOW)
-    claim = home.in_a_run()
+    owner = home.in_a_run()
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     output = home.run(*SLOW, "--cancel-old")
     assert "cancelling it" in output
     assert outcomes(home) == {Outcome.measured}
-    assert claim.job not in home.left()
+    assert owner.job not in home.left()
     assert 2 in {record.attempt for record in home.records().values()}
 
 
@@ -179,7 +179,7 @@ def test_a_run_that_takes_more_memory_than_its_job_is_out_of_memory(any_home):
     assert record.outcome is Outcome.out_of_memory, record.reason
 
 
-@pytest.mark.long  # records/test_run_files.py continues after a killed supervisor; only here a scheduler kills it
+@pytest.mark.long  # records/test_run_files.py continues after a killed executor; only here a scheduler kills it
 @pytest.mark.timeout(500)
 def test_a_job_that_comes_to_its_time_limit_is_submitted_again_for_the_rest(any_home):
     home = any_home
@@ -197,8 +197,8 @@ def test_a_job_that_comes_to_its_time_limit_is_submitted_again_for_the_rest(any_
 def test_a_controller_that_is_away_for_a_while_costs_nothing(any_home):
     home = any_home
     driver = home.start(*SLOW)
-    claim = home.in_a_run()
+    owner = home.in_a_run()
     home.has("controller-away", "5")
     home.finished(driver)
     assert outcomes(home) == {Outcome.measured}
-    assert home.submitted() == [claim.job]
+    assert home.submitted() == [owner.job]

@@ -23,7 +23,7 @@ class Hog(SmallCNN):
 
 
 def test_a_run_that_the_kernel_kills_costs_its_block_nothing_and_no_second_job(home: Any) -> None:
-    """Slurm counts the kill and fails the job's step, although the supervisor went on and finished the block."""
+    """Slurm counts the kill and fails the job's step, although the executor went on and finished the block."""
     (home.path / "hog.py").write_text(HOG)
     plain = "accelsweep.workloads.image_models.SmallCNN"
     models = (f"model._target_={plain},hog.Hog", "batch_size=16", "site.slurm.mem_mb=2500")

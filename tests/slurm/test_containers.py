@@ -63,10 +63,10 @@ def test_one_sweep_compares_one_node_with_two_in_containers(contained):
 def test_a_cancelled_job_of_two_nodes_leaves_no_container_and_goes_on_in_the_next(contained):
     arguments = (*TWO_NODES, "measure.min_seconds=6", "model._target_=contained.Contained")
     driver = contained.start(*arguments)
-    claim = contained.in_a_run()
-    progress = contained.folder.run(claim.run) / "attempts" / "1" / "progress"
+    owner = contained.in_a_run()
+    progress = contained.folder.run(owner.run) / "attempts" / "1" / "progress"
     contained.wait_for(progress.exists, "the first step", 90)
-    contained.slurm("scancel", claim.job)
+    contained.slurm("scancel", owner.job)
     contained.finished(driver)
     (record,) = contained.records().values()
     assert (record.outcome, record.attempt) == (Outcome.measured, 2)

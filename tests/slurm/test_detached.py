@@ -95,10 +95,10 @@ def test_a_requeued_driver_leaves_the_sweeps_jobs_running_and_resumes_with_them(
     command = ("run", "experiment=tiny", "site=box", "--profile", "quick", "model._target_=slow.Slow")
     left = home.accelsweep(*command, "+site.slurm.driver.minutes=30", "--detach")
     assert left.returncode == 0, left.stderr
-    claim, driver = home.in_a_run(), last_submission(home.folder).name
+    owner, driver = home.in_a_run(), last_submission(home.folder).name
     home.slurm("scontrol", "requeue", driver)
     home.at_once(driver)
     shown = home.accelsweep("attach", "tiny")
     assert shown.returncode == 0, shown.stdout + shown.stderr
-    assert f"left by an earlier driver: job {claim.job} " in shown.stdout
+    assert f"left by an earlier driver: job {owner.job} " in shown.stdout
     assert {record.attempt for record in home.records().values()} == {1}

@@ -8,7 +8,7 @@ import pytest
 from accelsweep.records.plan import Manifest
 from accelsweep.results import Outcome
 
-# tests/faults strikes drivers and supervisors of this machine; only Slurm queues again, preempts and loses nodes
+# tests/faults strikes drivers and executors of this machine; only Slurm queues again, preempts and loses nodes
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
 
 SLOW = ("measure.min_seconds=6",)
@@ -49,22 +49,22 @@ def test_a_job_that_slurm_queues_again_goes_on_under_the_same_number(home):
 
 def test_a_preempted_job_that_slurm_queues_again_goes_on(home):
     driver = home.start(*SLOW, "site.slurm.partition=spare")
-    claim = home.in_a_run()
+    owner = home.in_a_run()
     home.slurm("sbatch", "--partition=urgent", "--exclusive", f"--chdir={home.path}", "--wrap=sleep 2")
-    home.at_once(claim.job)
+    home.at_once(owner.job)
     home.finished(driver)
     assert outcomes(home) == {Outcome.measured}
-    assert "Restarts=1" in home.told(claim.job)
+    assert "Restarts=1" in home.told(owner.job)
 
 
 def test_a_job_that_is_preempted_for_good_is_queued_again(home):
     driver = home.start(*SLOW, "site.slurm.partition=scrap")
-    claim = home.in_a_run()
+    owner = home.in_a_run()
     home.slurm("sbatch", "--partition=urgent", "--exclusive", f"--chdir={home.path}", "--wrap=sleep 2")
-    home.wait_for(lambda: home.state(claim.job) in ("PREEMPTED", "PENDING"), "the preemption", 30)
-    home.at_once(claim.job)
+    home.wait_for(lambda: home.state(owner.job) in ("PREEMPTED", "PENDING"), "the preemption", 30)
+    home.at_once(owner.job)
     output = home.finished(driver)
-    assert f"job {claim.job} was preempted" in output
+    assert f"job {owner.job} was preempted" in output
     assert outcomes(home) == {Outcome.measured}
 
 

@@ -85,9 +85,9 @@ def test_the_log_of_a_silent_run_has_the_stacks_of_both_nodes(home):
 @pytest.mark.long  # test_any_scheduler.py ends jobs of one node; only here a cancelled one had two
 def test_a_cancelled_job_of_two_nodes_goes_on_in_the_next(home):
     driver = home.start(*TWO_NODES, "measure.min_seconds=6")
-    claim = home.in_a_run()
-    home.wait_for((home.folder.run(claim.run) / "attempts" / "1" / "progress").exists, "the first step", 90)
-    home.slurm("scancel", claim.job)
+    owner = home.in_a_run()
+    home.wait_for((home.folder.run(owner.run) / "attempts" / "1" / "progress").exists, "the first step", 90)
+    home.slurm("scancel", owner.job)
     home.finished(driver)
     (record,) = home.records().values()
     assert (record.outcome, record.attempt) == (Outcome.measured, 2)

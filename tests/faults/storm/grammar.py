@@ -14,10 +14,10 @@ MOMENTS: dict[str, tuple[str, ...]] = {
     "while it plans": ("driver",),
     "while data is prepared": ("driver", "snakemake", "publisher", "fork server"),
     "while a run is measured": (
-        *("driver", "snakemake", "job", "supervisor", "rank", "second rank", "publisher", "fork server"),
+        *("driver", "snakemake", "job", "executor", "rank", "second rank", "publisher", "fork server"),
     ),
-    "after its first record": ("driver", "snakemake", "job", "supervisor", "publisher", "fork server"),
-    "after its second record": ("driver", "snakemake", "job", "supervisor", "publisher", "fork server"),
+    "after its first record": ("driver", "snakemake", "job", "executor", "publisher", "fork server"),
+    "after its second record": ("driver", "snakemake", "job", "executor", "publisher", "fork server"),
     "after its block": ("driver", "snakemake", "publisher"),
     "while it collects": ("driver", "snakemake", "collecting step", "publisher"),
     "while it reports": ("driver", "snakemake", "reporting step", "publisher"),

@@ -52,7 +52,7 @@ class Scene:
         self.home, self.folder, self.output = home, SweepFolder(home, sweep), output
         self._old = set(self._made())
         with output.open("wb") as file:
-            self.head = subprocess.Popen(
+            self.driver = subprocess.Popen(
                 [sys.executable, "-m", "accelsweep", *arguments],
                 cwd=home,
                 env=environment,
@@ -67,7 +67,7 @@ class Scene:
 
     def goes_on(self) -> bool:
         """Return whether the command has not ended."""
-        return self.head.poll() is None
+        return self.driver.poll() is None
 
     def reached(self, moment: str, share: float) -> bool:
         """Return whether the command is so far into the moment."""
@@ -80,15 +80,15 @@ class Scene:
     def ended(self, seconds: float) -> int:
         """Wait for the end, at most so long; return the exit code. A command that hangs is killed: AssertionError."""
         try:
-            return self.head.wait(seconds)
+            return self.driver.wait(seconds)
         except subprocess.TimeoutExpired:
-            self.head.kill()
+            self.driver.kill()
             raise AssertionError(f"the command hangs: {self.output.read_text()}") from None
 
     def find(self, who: str) -> psutil.Process | None:
         """Return the process that plays this part now, if there is one."""
         if who == "driver":
-            return psutil.Process(self.head.pid) if self.goes_on() else None
+            return psutil.Process(self.driver.pid) if self.goes_on() else None
         held = {hold.pid for hold in self._holds()}
         found = sorted(self._players(who, held), key=lambda process: process.pid)
         if who == "second rank":
@@ -98,7 +98,7 @@ class Scene:
     def _players(self, who: str, held: set[int]) -> Iterator[psutil.Process]:
         for process in working_in(self.home):
             parent, words = process.info["ppid"], process.info["cmdline"]
-            if who == "supervisor":
+            if who == "executor":
                 fits = process.pid in held
             elif who.endswith("rank"):
                 fits = parent in held
@@ -111,7 +111,7 @@ class Scene:
                     and process.pid not in held
                     and "--prepare" not in words
                 )
-                fits = fits and (who != "fork server" or parent == self.head.pid)
+                fits = fits and (who != "fork server" or parent == self.driver.pid)
                 fits = fits and ("--target-jobs" in words) == (who == "job's Snakemake")
             if fits:
                 yield process

@@ -9,13 +9,13 @@ from grammar import BEFORE, Case, Fault
 WAITING = "while its jobs wait"
 
 _LOGIN = ("driver", "driver", "snakemake", "publisher")
-_NODE = ("supervisor", "rank", "job's Snakemake")
+_NODE = ("executor", "rank", "job's Snakemake")
 
 SLURM_MOMENTS: dict[str, tuple[str, ...]] = {
     WAITING: _LOGIN,
     "while a job starts": _LOGIN,
     "while a run is measured": (*_LOGIN, *_NODE),
-    "after its first record": (*_LOGIN, "supervisor", "job's Snakemake"),
+    "after its first record": (*_LOGIN, "executor", "job's Snakemake"),
     "in its second run": (*_LOGIN, *_NODE),
     "after its block": _LOGIN,
     "while it reports": ("driver", "publisher"),

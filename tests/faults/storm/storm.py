@@ -206,7 +206,7 @@ def asked_seeds(usual: range) -> list[object]:
     asked = [part.partition("-") for part in os.environ.get("STORM_SEEDS", "").split(",") if part]
     if asked:
         return [seed for first, _, last in asked for seed in range(int(first), int(last or first) + 1)]
-    # a case measures one sweep or two; tests/faults and tests/slurm strike drivers and supervisors one by one
+    # a case measures one sweep or two; tests/faults and tests/slurm strike drivers and executors one by one
     return [pytest.param(seed, marks=pytest.mark.long) for seed in usual]
 
 

@@ -19,7 +19,7 @@ from storm import Place, Storm, asked_seeds, weather
 pytestmark = [pytest.mark.real, pytest.mark.storm, pytest.mark.timeout(1200)]
 
 SEEDS = range(100)
-"""They are long because a case measures one sweep or two. tests/faults strikes drivers and supervisors one by one."""
+"""They are long because a case measures one sweep or two. tests/faults strikes drivers and executors one by one."""
 
 MOST_BYTES = 2**30
 """No file of a case grows larger: a copy of /dev/zero would fill the disk."""

@@ -90,7 +90,7 @@ def processes_in(home: Path) -> list[int]:
 
 
 def inject(process: subprocess.Popen[str], seconds: float, number: signal.Signals) -> None:
-    """Send a signal to the supervisor after so many seconds, and wait for its end."""
+    """Send a signal to the executor after so many seconds, and wait for its end."""
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(seconds)
     process.send_signal(number)
@@ -105,7 +105,7 @@ def ledger(tiny_block: TinyBlock) -> Ledger:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_killed_supervisor_loses_no_finished_run(ledger: Ledger, seed: int) -> None:
+def test_a_killed_executor_loses_no_finished_run(ledger: Ledger, seed: int) -> None:
     dice = random.Random(seed)
     ledger.killed = True
     inject(ledger.tiny_block.start(), dice.uniform(0.1, SPAN_SECONDS), signal.SIGKILL)
@@ -115,7 +115,7 @@ def test_a_killed_supervisor_loses_no_finished_run(ledger: Ledger, seed: int) ->
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_stopped_supervisor_loses_no_finished_run_and_leaves_no_half_written_file(
+def test_a_stopped_executor_loses_no_finished_run_and_leaves_no_half_written_file(
     ledger: Ledger, number: signal.Signals
 ) -> None:
     inject(ledger.tiny_block.start(), random.Random(int(number)).uniform(0.2, SPAN_SECONDS), number)
