@@ -292,6 +292,8 @@ class SweepPlan:
 def plan(
     overrides: Sequence[str] = (),
     *,
+    entry: str | None = None,
+    minutes: float | None = None,
     name: str | None = None,
     add_repeats: int = 0,
     profile: str | None = None,
@@ -302,13 +304,22 @@ def plan(
     `home` is the working directory and defaults to the current one. Raises InputError for invalid input, as
     `accelsweep plan` does.
     """
-    request = Request(_listed(overrides), name=name, profile=profile or "local", add_repeats=add_repeats)
+    request = Request(
+        _listed(overrides),
+        entry=entry,
+        minutes=minutes,
+        name=name,
+        profile=profile or "local",
+        add_repeats=add_repeats,
+    )
     return SweepPlan(preview_table(_home(home), plan_to_show(_home(home), request, keep_profile=profile is None)))
 
 
 def run(
     overrides: Sequence[str] = (),
     *,
+    entry: str | None = None,
+    minutes: float | None = None,
     name: str | None = None,
     profile: str = "local",
     jobs: int | None = None,
@@ -334,6 +345,8 @@ def run(
         raise InputError(f"features: no option {unknown[0]!r}{nearest(unknown[0], known)}")
     request = Request(
         overrides=_listed(overrides),
+        entry=entry,
+        minutes=minutes,
         name=name,
         profile=profile,
         jobs=jobs,

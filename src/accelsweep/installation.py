@@ -21,6 +21,20 @@ def shipped_root() -> Path:
     raise FileNotFoundError(f"accelsweep's conf/ and Snakefile are missing next to {_PACKAGE}; reinstall accelsweep")
 
 
+def worker_folder(parent: Path) -> Path:
+    """Return a folder that contains accelsweep and no other package, for another environment's import path.
+
+    It is created below `parent` if accelsweep is installed among other packages.
+    """
+    if not in_installed(_PACKAGE):
+        return _PACKAGE.parent
+    folder = parent / "import_path"
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        (folder / _PACKAGE.name).symlink_to(_PACKAGE)
+    return folder
+
+
 def config_folders(home: Path) -> tuple[Path, ...]:
     """Return the config folders: the user's `conf/` in `home`, if any, followed by the built-in folder."""
     user, shipped = home / "conf", shipped_root() / "conf"

@@ -263,7 +263,8 @@ class RankResult:
     ranks (rate, skew, memory). `reason` is None if and only if `outcome` is `measured`. `traceback` shows the user's
     code and omits our own frames unless there are no others. `window_is_valid` means that the window's results are
     valid even though something failed later, at `user_location` in the user's code. `extra` is the result of a run that
-    does something other than measure, such as profiling.
+    does something other than measure, such as profiling. `files` are those below the working directory that the user's
+    own script had read when its training began.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -282,6 +283,7 @@ class RankResult:
     breakdown: Breakdown | None = None
     traits: Traits | str | None = None
     extra: dict[str, Any] | None = None
+    files: tuple[str, ...] = ()
 
     def write(self, path: Path) -> None:
         """Write the result as JSON, atomically (`records.run_files.read_rank_result` reads and validates it)."""

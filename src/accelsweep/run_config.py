@@ -8,7 +8,7 @@ optimiser or Trainer are checked when that object is built.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple, get_args
@@ -125,6 +125,49 @@ class Identity(NamedTuple):
         return self.digest[:12]
 
 
+ENTRY_AXES = ("accelerator", "devices", "num_nodes", "batch_size", "precision")
+"""Axes that are written as arguments of the user's own script."""
+
+EntryKind = Literal["hydra", "lightning_cli", "script"]
+"""How an entry point takes its arguments: as Hydra overrides, as LightningCLI options, or in a way of its own."""
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """The user's own training script, as a setting runs it.
+
+    `command` is the script's path or `-m` and a module, followed by the arguments that never change; `arguments` select
+    this setting. `run_arguments` are templates for each run, with `{seed}` and `{folder}`, the folder for its output.
+    `trainer` contains arguments that replace those with which the script builds its Trainer. `targets` maps axes to the
+    project's own keys. `config` is the project's own composed config; None if the script has none. `global_batch` is
+    the batch size that the script divides among its ranks; None if it is the batch size of each rank. `package` is the
+    one whose Trainer the script uses.
+    """
+
+    kind: EntryKind
+    command: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+    run_arguments: tuple[str, ...] = ()
+    trainer: Node = field(default_factory=dict)
+    targets: dict[str, str] = field(default_factory=dict)
+    config: Node | None = None
+    global_batch: Count | None = None
+    package: Literal["lightning", "pytorch_lightning"] = "lightning"
+
+    @classmethod
+    def from_json(cls, written: Mapping[str, Any]) -> EntryPoint:
+        """Return the entry point from the output of `dataclasses.asdict`."""
+        lists = ("command", "arguments", "run_arguments")
+        return cls(**{**written, **{name: tuple(written[name]) for name in lists}})
+
+    def fixed_arguments(self, axes: Collection[str]) -> dict[str, str]:
+        """Return this setting's arguments by key, apart from those of the swept `axes`."""
+        swept = {*axes, *(self.targets[axis] for axis in axes if axis in self.targets)}
+        pairs = (argument.lstrip("+~-").partition("=") for argument in self.arguments)
+        arguments = {**{key: value for key, _, value in pairs}, **self.trainer}
+        return {key: str(value) for key, value in arguments.items() if key not in swept}
+
+
 MODULE_DATA = "accelsweep.workloads.data_module.ModuleData"
 """The `_target_` of `data=module`."""
 
@@ -144,10 +187,11 @@ class SettingConfig:
     batch_size: Count
     precision: str
     seed: Seed
-    loop: Literal["lightning", "raw"]
-    model: Node
-    data: Node
+    loop: Literal["lightning", "raw", "entry"]
     measure: Measure
+    model: Node = field(default_factory=dict)
+    data: Node = field(default_factory=dict)
+    entry: EntryPoint | None = None
     num_nodes: Count = 1
     launcher: Literal["fork", "spawn"] = "fork"
     threads: Count | None = None
@@ -159,7 +203,9 @@ class SettingConfig:
     @classmethod
     def from_json(cls, written: Mapping[str, Any]) -> SettingConfig:
         """Return the config from the output of `dataclasses.asdict`, which has already been validated."""
-        return cls(**{**written, "measure": Measure(**written["measure"])})
+        entry = written.get("entry")
+        nested = {"measure": Measure(**written["measure"]), "entry": entry and EntryPoint.from_json(entry)}
+        return cls(**{**written, **nested})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SettingConfig) and self.raw == other.raw

@@ -15,6 +15,7 @@ from accelsweep.analysis.run_results import RunRow, SettingRuns
 from accelsweep.config.setting import override_value
 from accelsweep.plain_json import canonical_json
 from accelsweep.results import Doubt
+from accelsweep.run_config import ENTRY_AXES
 from accelsweep.tasks import SIZE_METRICS
 
 _ABSENT = "none"
@@ -79,13 +80,17 @@ def _differences(a: SettingRuns, b: SettingRuns, axes: Collection[str]) -> Itera
     # `model/encoder` sets `model.encoder`, and `optimizer@slow` sets `slow`
     swept = [axis.lstrip("+~").rpartition("@")[2].replace("/", ".") for axis in axes]
     ours, theirs = ({} if group.config is None else group.config.raw for group in (a, b))
+    entry = "entry" in ours and "entry" in theirs
     if all(axis.partition(".")[0] in (*ours, *theirs) for axis in swept):  # other axes are overlays, which set any key
         for field, own, other in _config_differences(ours, theirs):
+            if entry and (field in ENTRY_AXES or field.startswith("entry.")):
+                continue  # they follow from the arguments, which are compared below
             is_swept = any(
                 field == axis or field.startswith(f"{axis}.") or axis.startswith(f"{field}.") for axis in swept
             )
             if not is_swept and not (compared and field.partition(".")[0] in VERSION_KEYS):
                 yield field, own, other
+    yield from _entry_differences(a, b, axes)
     chosen = _fields_of_the_device(a, b)
     for field, own, other in _varying(lambda run: run.hardware.details, a.measured, b.measured):
         if field not in chosen:
@@ -96,6 +101,15 @@ def _differences(a: SettingRuns, b: SettingRuns, axes: Collection[str]) -> Itera
         for field, own, other in _varying(lambda run: run.sources, a.measured, b.measured):
             if _ABSENT not in (own, other):  # a package is only absent because of a swept config key
                 yield field, own, other
+
+
+def _entry_differences(a: SettingRuns, b: SettingRuns, axes: Collection[str]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what differs in how the user's own script was run, apart from the swept axes."""
+    ours, theirs = (None if group.config is None else group.config.entry for group in (a, b))
+    if ours is None or theirs is None:
+        return
+    own, other = ({"command": list(entry.command), **entry.fixed_arguments(axes)} for entry in (ours, theirs))
+    yield from _config_differences(own, other, "entry")
 
 
 def _compared_kinds(a: SettingRuns, b: SettingRuns) -> Collection[str]:

@@ -234,10 +234,12 @@ def sweep_command(manifest: Manifest) -> str:
     part = next(iter(manifest.parts.values()), None)
     kind = "ab-" if manifest.compared else f"{part.command}-" if part else ""
     name = manifest.searches_for or manifest.sweep
-    is_default = name == kind + (manifest.experiment or "").replace("/", "-")
+    default = manifest.entry.default_name if manifest.entry else manifest.experiment or ""
+    is_default = name == kind + default.replace("/", "-")
     options = [] if is_default else ["--name", name]
     options += ["--until-decided"] if manifest.options.until_decided else []
-    words = [*command_words(manifest.compared), *manifest.overrides, *options, *manifest.profile_arguments]
+    options = [*manifest.entry_arguments, *options, *manifest.profile_arguments]
+    words = [*command_words(manifest.compared), *manifest.overrides, *options]
     if part is not None:
         words = [part.command, *words[1:], *part.words]
     return shlex.join(["accelsweep", *words])

@@ -186,7 +186,8 @@ def rerun_command(manifest: Manifest, setting: PlannedSetting) -> str:
     values = [f"{signs.get(key, '')}{key}={_override(value)}" for key, value in without_version(setting.axes).items()]
     words, baseline = command_words(manifest.compared, exactly=True), [] if manifest.compared else ["baseline=null"]
     name = f"{manifest.sweep}-{setting.name[:6]}"
-    return shlex.join(["accelsweep", *words, *other, *values, *baseline, "--name", name, *manifest.profile_arguments])
+    options = [*manifest.entry_arguments, "--name", name, *manifest.profile_arguments]
+    return shlex.join(["accelsweep", *words, *other, *values, *baseline, *options])
 
 
 def _sign_and_key(override: str) -> tuple[str, str]:

@@ -16,8 +16,10 @@ from accelsweep.cli.options import (
     Before,
     Cfg,
     DryRun,
+    Entry,
     FailIf,
     ListedOutcome,
+    Minutes,
     Name,
     Overrides,
     ProfileToCheck,
@@ -35,10 +37,22 @@ from accelsweep.errors import InputError
 
 @app.command()
 def init(folder: Annotated[Path, typer.Argument(help="the folder; created if needed")] = Path()) -> None:
-    """Write a starter model, its data, an experiment and a test. Never overwrites files."""
+    """Describe the project in this folder in accelsweep.yaml; in a folder without one, write a starter."""
+    from accelsweep.cli.project import describe_project
     from accelsweep.cli.sweeps import write_starter
 
-    write_starter(folder)
+    if not (folder.is_dir() and describe_project(folder.resolve())):
+        write_starter(folder)
+
+
+@app.command()
+def apply(
+    name: SweepName, *, force: Annotated[bool, typer.Option("--force", help="overwrite the file")] = False
+) -> None:
+    """Write the recommended setting into your project's config, or print the options to type."""
+    from accelsweep.cli.project import apply_recommendation
+
+    apply_recommendation(Path.cwd(), name, force=force)
 
 
 @app.command(cls=HydraCommand)
@@ -63,6 +77,8 @@ def run(request: Request, overrides: Overrides = None, *, dry_run: DryRun = Fals
 @app.command(cls=HydraCommand)
 def plan(
     overrides: Overrides = None,
+    entry: Entry = None,
+    minutes: Minutes = None,
     name: Name = None,
     profile: ProfileToCheck = None,
     add_repeats: AddRepeats = 0,
@@ -79,7 +95,14 @@ def plan(
         return
     from accelsweep.driver.plan_preview import plan_to_show, show_plan
 
-    request = Request(tuple(overrides or ()), name=name, profile=profile or "local", add_repeats=add_repeats)
+    request = Request(
+        tuple(overrides or ()),
+        entry=entry,
+        minutes=minutes,
+        name=name,
+        profile=profile or "local",
+        add_repeats=add_repeats,
+    )
     show_plan(Path.cwd(), plan_to_show(Path.cwd(), request, keep_profile=profile is None), as_json=as_json)
 
 

@@ -58,6 +58,16 @@ After = Annotated[str, typer.Argument(help="the sweep that may have changed", au
 
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="show the plan and write nothing")]
 
+Entry = Annotated[
+    str | None,
+    typer.Option("--entry", help="measure your own training script as it is: 'python src/train.py' (default: found)"),
+]
+
+Minutes = Annotated[
+    float | None,
+    typer.Option("--minutes", min=1, help="how long a sweep of your own script takes if no axis is given (10)"),
+]
+
 Name = Annotated[str | None, typer.Option("--name", help="name the sweep (default: the experiment's name)")]
 
 Cfg = Annotated[str | None, typer.Option("--cfg", help="print the composed config and stop; the only choice is `job`")]

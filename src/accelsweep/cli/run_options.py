@@ -11,10 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from accelsweep import registry
-from accelsweep.cli.options import PROFILES, AddRepeats, Name, TrackingUri
+from accelsweep.cli.options import PROFILES, AddRepeats, Entry, Minutes, Name, TrackingUri
 from accelsweep.driver.request import Request
 
 _OPTIONS: Mapping[str, Any] = {
+    "entry": Entry,
+    "minutes": Minutes,
     "name": Name,
     "profile": Annotated[
         str,

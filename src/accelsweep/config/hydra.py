@@ -45,13 +45,16 @@ from accelsweep.installation import config_folders
 
 CONFIG_NAME = "config"
 
+ENTRY_CONFIG_NAME = "entry"
+"""The shipped root config of sweeps over the user's own training script."""
+
 CACHED_COMPOSITIONS = 4
 """The number of compositions to cache: the first job is composed repeatedly, which takes Hydra 0.1 s each time."""
 
 SEARCHPATH = "hydra.searchpath"
 """Hydra's key for additional config folders and their provider name; other providers are `main` and `accelsweep`."""
 
-ROOT_FILES = frozenset({"config", "base"})
+ROOT_FILES = frozenset({"config", "base", "entry"})
 """The root config files of a sweep. On the search path, files with these names may belong to other programs."""
 
 _EFFECTIVE_KEYS = ("hydra.sweeper", "hydra/sweeper", SEARCHPATH, "hydra.mode")
@@ -225,8 +228,14 @@ class Composer:
         """Return a composer for overrides used in `home`, including the folders in their `hydra.searchpath`."""
         return cls(config_folders(home), overrides, home)
 
-    def __init__(self, folders: Sequence[Path], overrides: Sequence[str] = (), home: Path | None = None) -> None:
-        """Create a composer for the config files in `folders`.
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        overrides: Sequence[str] = (),
+        home: Path | None = None,
+        config_name: str = CONFIG_NAME,
+    ) -> None:
+        """Create a composer for the root config `config_name` and the other config files in `folders`.
 
         The first folder that contains a file takes precedence; the last one is the shipped folder. The folders in
         `hydra.searchpath` are searched before the shipped folder, so the user's files override the shipped files.
@@ -248,6 +257,7 @@ class Composer:
         search_path.append("accelsweep" if folders[:-1] else "main", f"file://{shipped}")
         search_path.append("schema", "structured://")
         self.folders = (*users, shipped)
+        self._config_name = config_name
         self.used: set[str] = set()
         self.loader = CachingLoader(search_path)
         self._parser = OverridesParser(functions=_functions(), config_loader=self.loader)
@@ -371,7 +381,7 @@ class Composer:
 
     def _load(self, lines: Sequence[str], mode: RunMode) -> DictConfig:
         with self._explained(lines):
-            config = self.loader.load_configuration(CONFIG_NAME, list(lines), run_mode=mode, from_shell=False)
+            config = self.loader.load_configuration(self._config_name, list(lines), run_mode=mode, from_shell=False)
             refuse_exploding_interpolations(config)
             return config
         raise AssertionError("unreachable: errors leave the block above")

@@ -57,14 +57,18 @@ def plan_after_pilot(
         return None
     if needed.repeats <= options.repeats:
         return None
-    extended = make_plan(home, overrides, name=name, total_repeats=needed.repeats, versioned=plan.versioned)
+    extended = make_plan(
+        home, overrides, name=name, total_repeats=needed.repeats, versioned=plan.versioned, **plan.entry_options
+    )
     affordable = _affordable_blocks(home, extended, options.repeats, seconds_left)
     say(_pilot_message(needed, options.repeats, affordable))
     if affordable <= options.repeats:
         return None
     if affordable >= needed.repeats:
         return extended
-    return make_plan(home, overrides, name=name, total_repeats=affordable, versioned=plan.versioned)
+    return make_plan(
+        home, overrides, name=name, total_repeats=affordable, versioned=plan.versioned, **plan.entry_options
+    )
 
 
 def _affordable_blocks(home: Path, extended: Plan, measured: int, seconds_left: float | None) -> int:
@@ -128,6 +132,7 @@ def plan_after_interim_analysis(
         total_repeats=upcoming,
         decided_at={**options.decided_at, **dict.fromkeys(sorted(decided), options.repeats)},
         versioned=plan.versioned,
+        **plan.entry_options,
     )
     fits = _affordable_blocks(home, extended, options.repeats, seconds_left) >= upcoming
     blocks = count_of(upcoming, "block")

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Self
 from accelsweep.config.site import Site
 from accelsweep.devices import linux
 from accelsweep.errors import DamagedFile, InputError
-from accelsweep.executor.ipc import FORK_SERVER_VARIABLE, address
 from accelsweep.executor.preflight import MAX_TMPDIR_LENGTH, tmpdir_too_long
 from accelsweep.files import tail_lines
+from accelsweep.ipc import FORK_SERVER_VARIABLE, address
 from accelsweep.records.cleanup import SHORT_PLACES, remove_temporary_folder, temporary_folder_name, write_owner_file
 from accelsweep.records.layout import SweepFolder
 from accelsweep.redaction import masked

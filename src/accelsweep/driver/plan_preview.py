@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from accelsweep.planning.auto_batch_size import SearchResults
     from accelsweep.planning.cost_estimate import ObservedTimes, PlanEstimate
     from accelsweep.planning.plan import Plan
+    from accelsweep.planning.project_overrides import BatchMeaning
     from accelsweep.records.plan import Manifest
 
 
@@ -39,11 +40,17 @@ class PlanAnswer(PlanTable, Answer):
 
 
 def requested_plan(
-    home: Path, request: Request, batches: SearchResults | None = None, *, keep_profile: bool = False
+    home: Path,
+    request: Request,
+    batches: SearchResults | None = None,
+    *,
+    keep_profile: bool = False,
+    batch_is: BatchMeaning | None = None,
 ) -> Plan:
     """Return the plan for a request without writing it.
 
-    If `keep_profile` is set, the profile of the earlier plan is kept. Raises InputError for invalid input, and
+    If `keep_profile` is set, the profile of the earlier plan is kept. `batch_is` is what a trial of the user's own
+    script has shown. Raises InputError for invalid input, and
     BatchSearchNeeded if batch sizes have to be searched for first.
     """
     from accelsweep.planning.plan import make_plan
@@ -57,6 +64,9 @@ def requested_plan(
         until_decided=request.until_decided,
         profile=None if keep_profile else request.profile,
         search_results=batches,
+        entry=request.entry,
+        batch_is=batch_is,
+        minutes=request.minutes,
     )
     return request.extension.plan(home, request, make) if request.extension else make()
 

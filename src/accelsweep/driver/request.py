@@ -81,6 +81,8 @@ class Request:
     """
 
     overrides: tuple[str, ...] = ()
+    entry: str | None = None
+    minutes: float | None = None
     name: str | None = None
     profile: str = "local"
     jobs: int | None = None
@@ -104,6 +106,8 @@ class Request:
         It omits `--add-repeats`, because the plan already contains the added repeats.
         """
         options = {
+            "--entry": self.entry,
+            "--minutes": None if self.minutes is None else f"{self.minutes:g}",
             "--name": self.name,
             "--jobs": self.jobs,
             "--tracking-uri": None if self.tracking_uri is None else masked(self.tracking_uri),

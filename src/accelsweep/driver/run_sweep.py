@@ -25,6 +25,7 @@ from accelsweep.driver.request import Request
 from accelsweep.driver.snakefile_functions import check_profile, profile_executor
 from accelsweep.driver.snakemake_process import SnakemakeRunner, why_snakemake_ended
 from accelsweep.driver.sweep_lock import clear_leftovers, lock_sweep
+from accelsweep.driver.trial import plan_after_trial
 from accelsweep.driver.up_to_date import is_up_to_date, mark_up_to_date, remove_altered_report
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, AccelsweepError, InputError
 from accelsweep.records.findings import Findings
@@ -125,6 +126,7 @@ def _run(home: Path, request: Request, listeners: Listeners) -> SweepExit:
             return SweepExit(unsearched.sweep, code or EXIT_INCOMPLETE)
         budget_seconds = None if budget_seconds is None else max(0.0, budget_seconds - time.monotonic() + start)
     folder = SweepFolder(home, plan.manifest.sweep)
+    plan = plan_after_trial(folder, plan, lambda batch_is: requested_plan(home, request, batch_is=batch_is))
     code = _check_and_measure(home, request, plan, budget_seconds, listeners)
     if code == EXIT_INTERRUPTED:
         say(f"\ninterrupted; every finished run is kept. Resume with: {request.resume_command()}")

@@ -16,9 +16,8 @@ from accelsweep.devices import linux
 from accelsweep.errors import InputError
 from accelsweep.executor.attempt_outcome import Conclusion, conclude, ending_doubts
 from accelsweep.executor.batch_size_search import BatchSizeSearch
-from accelsweep.executor.code_versions import CodeVersion
+from accelsweep.executor.code_versions import ProjectEnvironment, RunCode
 from accelsweep.executor.device_lease import NO_LEASE, Lease, NotEnoughDevices, leased
-from accelsweep.executor.ipc import Signals
 from accelsweep.executor.launch import Launch, Launcher, LaunchMethod, Ranks, children, rendezvous
 from accelsweep.executor.multi_node import check_multi_node, start_on_nodes
 from accelsweep.executor.preflight import check_disk_space
@@ -29,10 +28,11 @@ from accelsweep.executor.recording import (
     source_doubts,
     write_record,
 )
-from accelsweep.executor.result_reuse import CurrentConditions
+from accelsweep.executor.result_reuse import CurrentConditions, file_identity
 from accelsweep.executor.run_log import RunLog
 from accelsweep.executor.run_watchdog import Ending, Monitor
 from accelsweep.git import git_state
+from accelsweep.ipc import Signals
 from accelsweep.planning.resources import device_models_for, threads_per_rank
 from accelsweep.records.file_lock import HeldLock
 from accelsweep.records.layout import LOG_FILE, SweepFolder
@@ -52,10 +52,10 @@ def _job_log() -> str | None:
     return job.log() if job else None
 
 
-def rank_environment(spec: RunSpec, lease: Lease, version: CodeVersion | None) -> dict[str, str]:
+def rank_environment(spec: RunSpec, lease: Lease, code: RunCode | None) -> dict[str, str]:
     """Return the environment variables that an attempt sets for all ranks; the setting's `env` takes precedence."""
-    versioned = {} if version is None else version.environment
-    return {**lease.environment, **rendezvous(spec), **versioned, **spec.config.env}
+    of_code = {} if code is None else code.environment
+    return {**lease.environment, **rendezvous(spec), **of_code, **spec.config.env}
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,12 @@ class RankRunner:
     heartbeat: Callable[[], None] = lambda: None
     cpus: int = 0
 
-    def run(
-        self, spec: RunSpec, method: LaunchMethod, lease: Lease, version: CodeVersion | None, limits: Limits
-    ) -> Ending:
+    def run(self, spec: RunSpec, method: LaunchMethod, lease: Lease, code: RunCode | None, limits: Limits) -> Ending:
         """Start the ranks of `spec`, wait for them within `limits`, and return how they ended."""
         oom_kills_before, unrelated = linux.oom_kills(), children()
-        python = None if version is None else version.python
+        python = None if code is None else code.python
         with RunLog(Path(spec.attempt_folder) / LOG_FILE, limits.log_bytes) as log:
-            environment = rank_environment(spec, lease, version)
+            environment = rank_environment(spec, lease, code)
             launch = Launch(spec, method, environment, log.write_end, lease.descriptors, python)
             ranks: Ranks = start_on_nodes(launch, self.cpus) if method == "srun" else self.launcher.start(launch)
             log.close_write_end()
@@ -139,8 +137,10 @@ class AttemptRunner:
         return self.signals.pause(seconds)
 
     def _launch_method(self, config: SettingConfig) -> LaunchMethod:
-        version = self.current.versions.require(config)
-        if version is not None and version.needs_spawn:
+        code = self.current.versions.run_code(config)
+        if isinstance(code, ProjectEnvironment) and code.python is not None:
+            return self.launcher.project_method(config, code.python, code.environment, self.say)
+        if code is not None and code.needs_spawn:
             return "spawn"
         return self.launcher.method_for(config, self.say)
 
@@ -162,10 +162,10 @@ class AttemptRunner:
         provenance = self._provenance(spec, method)
         self.lock.set_run(spec.run.name, provenance.started_at)
         runner = RankRunner(self.launcher, self.signals, self.lock.heartbeat, self.block.resources.cpus)
-        version = self.current.versions.require(spec.config)
+        code = self.current.versions.run_code(spec.config)
 
         def run_ranks(spec: RunSpec, limits: Limits) -> Ending:
-            return runner.run(spec, method, lease, version, limits)
+            return runner.run(spec, method, lease, code, limits)
 
         results: Mapping[int, RankResult]
         largest_batch, note, doubts = None, "", list[Doubt]()
@@ -190,7 +190,11 @@ class AttemptRunner:
         doubts += source_doubts(provenance.fingerprint, self.current.read_fingerprint(spec.config))
         self.lock.confirm()
         run_folder, config = self.run_folder(spec.run), self.block.configs[spec.run.setting]
-        write_record(run_folder, spec, config, conclusion, results, provenance, wall_seconds, doubts, largest_batch)
+        read = sorted({path for result in results.values() for path in result.files})
+        files = {path: file_identity(self.folder.home / path) for path in read}
+        write_record(
+            run_folder, spec, config, conclusion, results, provenance, wall_seconds, doubts, largest_batch, files
+        )
         reason = f": {conclusion.reason}" if conclusion.reason else ""
         self.say(f"{spec.run.name}: {conclusion.outcome} after {wall_seconds:.1f} s{note}{reason}")
         return conclusion

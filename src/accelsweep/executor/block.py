@@ -15,12 +15,12 @@ from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, Damaged
 from accelsweep.executor.attempt import AttemptRunner
 from accelsweep.executor.attempt_outcome import Conclusion, memory_failure
 from accelsweep.executor.block_lock import block_lock
-from accelsweep.executor.ipc import Interrupted, Signals
 from accelsweep.executor.launch import Launcher
 from accelsweep.executor.preflight import check_disk_space, check_temporary_folder, disk_error_message
 from accelsweep.executor.prepare_data import prepare
 from accelsweep.executor.result_reuse import CurrentConditions, needs_planning
 from accelsweep.files import remove, sha256_file
+from accelsweep.ipc import Interrupted, Signals
 from accelsweep.records.file_lock import driver_started_at
 from accelsweep.records.file_times import clamp_future_times
 from accelsweep.records.layout import SweepFolder, planned_sweep

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import psutil
 
 from accelsweep.errors import AccelsweepError
-from accelsweep.executor.ipc import Interrupted, Pause
+from accelsweep.ipc import Interrupted, Pause
 from accelsweep.records.file_lock import HeldLock, acquire, live_lock, owner_is_alive
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import LockOwner

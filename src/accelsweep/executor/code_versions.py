@@ -10,10 +10,13 @@ from pathlib import Path
 
 from accelsweep.config.versions import Tree
 from accelsweep.errors import AccelsweepError, DamagedFile
+from accelsweep.installation import worker_folder
 from accelsweep.plain_json import canonical_json
 from accelsweep.planning.source_digests import ImportPath, version_import_path
 from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest, MeasuredProject
 from accelsweep.run_config import TREE_VARIABLE, SettingConfig
+from accelsweep.worker.lightning_alias import PACKAGE_VARIABLE
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,36 @@ class CodeVersion:
         return {TREE_VARIABLE: canonical_json(tree), "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
 
 
+@dataclass(frozen=True)
+class ProjectEnvironment:
+    """The environment of the user's own training script.
+
+    `path` is where its interpreter finds accelsweep, and `package` is the one whose Trainer the script uses.
+    """
+
+    python: str | None
+    path: Path
+    package: str
+
+    @property
+    def needs_spawn(self) -> bool:
+        """Whether forking this process is ruled out: the project has its own interpreter, or another Lightning."""
+        return self.python is not None or self.package != "lightning"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that make the project's interpreter import accelsweep, with the project's Lightning."""
+        package = {PACKAGE_VARIABLE: self.package}
+        if self.python is None:
+            return package
+        inherited = os.environ.get("PYTHONPATH")
+        return {**package, "PYTHONPATH": os.pathsep.join([str(self.path), *([inherited] if inherited else [])])}
+
+
+RunCode = CodeVersion | ProjectEnvironment
+"""Where a run takes the user's code from."""
+
+
 class CodeVersions:
     """The versions in a sweep's folder, each of which is read only once."""
 
@@ -76,6 +109,20 @@ class CodeVersions:
                 f"the version's tree {self._folder.version(name)} does not exist; running the same command recreates it"
             )
         return version
+
+    @cached_property
+    def project(self) -> MeasuredProject | None:
+        """The user's own training script, if the sweep measures one."""
+        return Manifest.read(self._folder.manifest).entry
+
+    def run_code(self, config: SettingConfig) -> RunCode | None:
+        """Return where a run with this config takes the user's code from; None for the working directory.
+
+        Raises AccelsweepError if the config specifies a version that has no tree.
+        """
+        if config.entry is None or self.project is None:
+            return self.require(config)
+        return ProjectEnvironment(self.project.python, worker_folder(self._folder.root), config.entry.package)
 
     def _read(self, name: str) -> CodeVersion | None:
         try:

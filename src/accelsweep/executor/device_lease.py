@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from accelsweep.devices import kinds
 from accelsweep.devices.datasheets import matches_model
 from accelsweep.errors import AccelsweepError
-from accelsweep.executor.ipc import Interrupted, Pause
 from accelsweep.files import lease_folder, lock
+from accelsweep.ipc import Interrupted, Pause
 from accelsweep.run_config import SettingConfig
 
 _RETRY_SECONDS = 0.05

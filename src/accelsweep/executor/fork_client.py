@@ -19,7 +19,7 @@ from types import FrameType
 
 from accelsweep.devices.linux import CGROUP_MEMBERSHIP, allowed_cores
 from accelsweep.errors import EXIT_INCOMPLETE
-from accelsweep.executor.ipc import (
+from accelsweep.ipc import (
     FORK_SERVER_VARIABLE,
     STOP_SIGNALS,
     address,

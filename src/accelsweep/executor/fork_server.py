@@ -21,9 +21,10 @@ from typing import Any, NoReturn
 from accelsweep.errors import EXIT_INCOMPLETE
 from accelsweep.executor.block import main as run_executor
 from accelsweep.executor.fork_client import ProcessState, differences, process_state
-from accelsweep.executor.ipc import receive, receive_descriptors, same_user, send
-from accelsweep.executor.launch import Launcher, UnsafeFork, prepare_to_fork
+from accelsweep.executor.launch import Launcher, preload
+from accelsweep.ipc import receive, receive_descriptors, same_user, send
 from accelsweep.planning.source_digests import core_versions
+from accelsweep.worker.forking import UnsafeFork, prepare_to_fork
 
 _REQUEST_TIMEOUT_SECONDS = 10.0
 
@@ -33,7 +34,7 @@ def main() -> int:
     listener = socket.socket(fileno=int(sys.argv[1]))
     state, before = {**process_state(), **core_versions()}, dict(os.environ)
     try:
-        prepare_to_fork()
+        prepare_to_fork(preload)
     except UnsafeFork as error:
         sys.stderr.write(f"forking is not safe here ({error}); every block imports torch itself\n")
         return EXIT_INCOMPLETE

@@ -9,29 +9,29 @@ threads). If any of this does not hold, ranks are spawned.
 from __future__ import annotations
 
 import contextlib
-import faulthandler
-import gc
 import os
+import select
 import signal
 import socket
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, NoReturn, Protocol
 
 import psutil
 
 from accelsweep.devices import linux
-from accelsweep.executor.ipc import Signals
 from accelsweep.executor.run_log import RunLog
 from accelsweep.executor.stack_traces import dump_stacks
+from accelsweep.ipc import Signals, receive, send, send_descriptors
 from accelsweep.run_config import SettingConfig
 from accelsweep.schedulers.protocol import INTERFACE_VARIABLE
 from accelsweep.schedulers.slurm import node_name
+from accelsweep.worker.forking import RankEntry, UnsafeFork, call, prepare_to_fork, redirect_streams
 from accelsweep.worker.run_spec import RunSpec
-
-RankEntry = Callable[[RunSpec], None]
 
 LaunchMethod = Literal["fork", "spawn", "srun"]
 """How ranks are started; `srun` starts one process on each node, which forks or spawns that node's ranks."""
@@ -40,8 +40,11 @@ SPAWN_COMMAND = (sys.executable, "-P", "-m", "accelsweep.worker.main")
 """The command of a spawned rank, without the path of its spec. `-P` keeps the user's files from shadowing ours."""
 
 
-class UnsafeFork(Exception):
-    """Forking is unsafe, because a forked run could hang or find CUDA broken; the message explains why."""
+FOREIGN_PROLOGUE = "import sys; sys.path[:] = filter(None, sys.path); "
+"""Keeps the user's files from shadowing ours in another environment; `-P` needs Python 3.11."""
+
+FOREIGN_ARGUMENTS = ("-c", f"{FOREIGN_PROLOGUE}from accelsweep.worker.main import main; sys.exit(main())")
+"""The arguments that make another environment's interpreter run a rank, without the path of its spec."""
 
 
 def run_rank(spec: RunSpec) -> None:
@@ -59,32 +62,6 @@ def preload() -> None:
     from accelsweep.worker import main
 
     main.preload()
-
-
-def prepare_to_fork(preload: Callable[[], None] = preload) -> None:
-    """Call `preload` and make sure that forking this process is safe. Raises UnsafeFork if it is not."""
-    if sys.platform != "linux":
-        raise UnsafeFork(f"forking a process with torch loaded is not safe on {sys.platform}")
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a CUDA call here would break CUDA in every child
-    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # for pyarrow's allocator
-    gc.disable()  # garbage collection takes a sixth of the import time and frees nothing
-    try:
-        preload()
-    finally:
-        gc.enable()
-    if "torch" in sys.modules:
-        from accelsweep.devices.kinds import KINDS
-
-        if initialised := [name for name, kind in KINDS.items() if kind.is_initialised()]:
-            raise UnsafeFork(f"{', '.join(initialised)} was initialised by an import")
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
-    if len(linux.thread_names()) > 1:
-        raise UnsafeFork(f"an import left threads behind: {', '.join(linux.thread_names())}")
-    gc.collect()
-    gc.freeze()  # keeps the collector from copying the shared pages in every child
 
 
 class Ranks(Protocol):
@@ -165,6 +142,82 @@ class Launch:
     python: str | None = None
 
 
+class ProjectForkServer:
+    """The connection to a `worker.fork_server` process, which ends with this process."""
+
+    def __init__(self, python: str, environment: Mapping[str, str]) -> None:
+        """Start the server with the interpreter `python` and wait until it has loaded torch and Lightning.
+
+        `unsafe` is why it cannot fork, if so.
+        """
+        self._connection, theirs = socket.socketpair()
+        with theirs:
+            code = f"{FOREIGN_PROLOGUE}from accelsweep.worker.fork_server import main; main({theirs.fileno()})"
+            self.process = subprocess.Popen(
+                [python, "-c", code],
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        answer = receive(self._connection)
+        self.unsafe: str | None = None
+        if answer is None:
+            self.unsafe = f"its fork server ended with exit code {self.process.wait()}"
+        elif "unsafe" in answer:
+            self.unsafe = str(answer["unsafe"])
+
+    def start(self, launch: Launch, ranks: range, local_size: int) -> ProjectRanks:
+        """Start the ranks of a run in one new process group. Raises OSError if the server is gone."""
+        environments = [
+            {**launch.environment, "RANK": str(rank), "LOCAL_RANK": str(rank % local_size)} for rank in ranks
+        ]
+        send_descriptors(self._connection, [launch.log, *launch.leases])
+        send(
+            self._connection,
+            {"spec": str(launch.spec.file()), "cwd": str(Path.cwd()), "environments": environments},
+        )
+        answer = receive(self._connection)
+        while answer is not None and "pids" not in answer:  # a leftover of an earlier run
+            answer = receive(self._connection)
+        if answer is None:
+            raise ConnectionError("the fork server of the project's environment has ended")
+        return ProjectRanks(answer["pids"], ranks.start, server=self)
+
+    def ended(self) -> dict[int, int] | None:
+        """Return the exit codes, by process ID, that have arrived since the last call; None if the server is gone."""
+        codes: dict[int, int] = {}
+        while select.select([self._connection], [], [], 0)[0]:
+            answer = receive(self._connection)
+            if answer is None:
+                return None
+            codes[answer["ended"]] = answer["code"]
+        return codes
+
+    def close(self) -> None:
+        """End the server."""
+        self._connection.close()
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.wait()
+
+
+@dataclass
+class ProjectRanks(LocalRanks):
+    """Ranks that are children of a `ProjectForkServer`."""
+
+    server: ProjectForkServer | None = field(default=None, kw_only=True)
+
+    def poll(self) -> None:
+        """Read which ranks have ended."""
+        assert self.server is not None, "the server made this"
+        ended = self.server.ended()
+        for rank, pid in self.running().items():
+            if ended is None:
+                self.exit_codes[rank] = -signal.SIGKILL  # ranks die with their server
+            elif pid in ended:
+                self.exit_codes[rank] = ended[pid]
+
+
 @dataclass
 class Launcher:
     """Starts ranks: a fork calls `entry`, a fresh interpreter runs `spawn_command`.
@@ -176,6 +229,7 @@ class Launcher:
     spawn_command: tuple[str, ...] = SPAWN_COMMAND
     preload: Callable[[], None] = preload
     safe: bool | None = None
+    servers: dict[str, ProjectForkServer] = field(default_factory=dict)
 
     def method_for(self, config: SettingConfig, say: Callable[[str], None]) -> LaunchMethod:
         """Return how to start a setting's ranks; `say` receives the reason if forking was requested but is not safe."""
@@ -190,12 +244,29 @@ class Launcher:
                 self.safe = False
         return "fork" if self.safe else "spawn"
 
+    def project_method(
+        self, config: SettingConfig, python: str, environment: Mapping[str, str], say: Callable[[str], None]
+    ) -> LaunchMethod:
+        """Return how to start a setting's ranks with another environment's interpreter.
+
+        The environment's fork server is started if necessary; `say` receives the reason if it cannot fork.
+        """
+        if config.launcher == "spawn" or config.env:
+            return "spawn"
+        if python not in self.servers:
+            self.servers[python] = server = ProjectForkServer(python, environment)
+            if server.unsafe is not None:
+                say(f"forking is not safe with {python} ({server.unsafe}); every run gets a fresh interpreter")
+        return "spawn" if self.servers[python].unsafe else "fork"
+
     def start(self, launch: Launch, ranks: range | None = None) -> LocalRanks:
         """Start `ranks` (by default all) in one new process group."""
         ranks = range(launch.spec.world_size) if ranks is None else ranks
         sys.stdout.flush()
         sys.stderr.flush()
         local_size = int(launch.environment["LOCAL_WORLD_SIZE"])
+        if launch.method == "fork" and launch.python is not None:
+            return self.servers[launch.python].start(launch, ranks, local_size)
         processes: list[int] = []
         try:
             for rank in ranks:
@@ -225,46 +296,21 @@ class Launcher:
             os.setpgid(0, group)
             linux.die_with_parent(parent)
             linux.volunteer_for_oom_kill()
-            _redirect_streams(launch.log)
+            redirect_streams(launch.log)
             Signals.reset_in_child()
             os.environ.update(environment)
             if launch.method == "spawn":
                 for lease in launch.leases:
                     os.set_inheritable(lease, True)
-                program = launch.python or self.spawn_command[0]
-                arguments = [program, *self.spawn_command[1:], str(launch.spec.file())]
+                command = self.spawn_command if launch.python is None else (launch.python, *FOREIGN_ARGUMENTS)
+                program, *arguments = [*command, str(launch.spec.file())]
                 unbuffered = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
-                os.execve(program, arguments, unbuffered)  # noqa: S606 - arguments, no shell
+                os.execve(program, [program, *arguments], unbuffered)  # noqa: S606 - arguments, no shell
             code = call(self.entry, launch.spec)
         except BaseException:  # noqa: BLE001 - whatever happens, a forked child must never return into the executor
             traceback.print_exc()
         finally:
             os._exit(code)
-
-
-def call(entry: RankEntry, spec: RunSpec) -> int:
-    """Call `entry` as this process's main program; return its exit code. Tracebacks are written to stderr."""
-    faulthandler.enable()
-    code = 0
-    try:
-        entry(spec)
-    except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else int(error.code is not None)
-        sys.stderr.write(f"the run called sys.exit({error.code!r})\n")
-    except BaseException:  # noqa: BLE001 - the traceback is all that this process can still report
-        traceback.print_exc()
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    return code
-
-
-def _redirect_streams(log: int) -> None:
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    sys.stdout = os.fdopen(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
-    sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def rendezvous(spec: RunSpec) -> dict[str, str]:

@@ -18,10 +18,10 @@ from typing import ClassVar
 
 from accelsweep.errors import DamagedFile
 from accelsweep.executor.device_lease import NotEnoughDevices
-from accelsweep.executor.ipc import SRUN_PROXY_VARIABLE
 from accelsweep.executor.launch import Launch
 from accelsweep.executor.run_log import RunLog
 from accelsweep.executor.srun import SRUN_END_SECONDS, ProxiedSrun, Srun, SrunRequest, connect_to_proxy, start_srun
+from accelsweep.ipc import SRUN_PROXY_VARIABLE
 from accelsweep.json_documents import Document
 from accelsweep.run_config import SettingConfig
 from accelsweep.schedulers.select import this_job

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from accelsweep.devices import linux
 from accelsweep.executor.device_lease import Lease, NotEnoughDevices, leased
-from accelsweep.executor.ipc import Interrupted, Signals
 from accelsweep.executor.launch import Launch, Launcher, kill_leftovers
 from accelsweep.executor.multi_node import NodeReport, stacks_request
 from accelsweep.executor.stack_traces import print_stacks
+from accelsweep.ipc import Interrupted, Signals
 from accelsweep.results import Outcome, RankResult
 from accelsweep.schedulers.protocol import SCRATCH_VARIABLE
 from accelsweep.schedulers.slurm import node_name, node_number

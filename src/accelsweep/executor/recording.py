@@ -93,11 +93,12 @@ def write_record(
     wall_seconds: float = 0.0,
     doubts: Iterable[Doubt] = (),
     largest_batch: LargestBatch | None = None,
+    files: Mapping[str, str] | None = None,
 ) -> None:
     """Write an attempt's record (rank 0's metrics, and all ranks' doubts plus `doubts`) and make it the run's record.
 
     `config` is the setting's config as stored in its block. `largest_batch` is the result of a search for the largest
-    batch.
+    batch, and `files` identifies the files that the user's own script had read.
     """
     steps = run_folder.steps_file(spec.attempt)
     has_steps = merge_steps(spec, steps)
@@ -132,6 +133,7 @@ def write_record(
         largest_batch=largest_batch,
         steps_sha256=sha256_file(steps) if has_steps else None,
         doubts=tuple({(doubt.code, doubt.message): doubt for doubt in all_doubts}.values()),
+        files=dict(files or {}),
     )
     record.write(run_folder.record_file(spec.attempt))
     run_folder.promote(spec.attempt)

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from accelsweep.config.setting import abbreviate_home, expand_home
@@ -20,7 +21,12 @@ from accelsweep.executor.code_versions import CodeVersions
 from accelsweep.files import set_aside, sha256_file
 from accelsweep.measure.machine_state import fingerprint
 from accelsweep.plain_json import canonical_json
-from accelsweep.planning.source_digests import ImportPath, is_user_package, measured_targets, source_digests
+from accelsweep.planning.source_digests import (
+    ImportPath,
+    is_user_package,
+    measured_targets,
+    source_digests,
+)
 from accelsweep.records.cleanup import remove_stale_files
 from accelsweep.records.file_lock import driver_started_at, live_lock
 from accelsweep.records.layout import SweepFolder
@@ -61,10 +67,13 @@ class CurrentConditions:
         """Read the fingerprint again, because the user may edit a source while a block runs."""
         version = self.versions.get(config)
         try:
-            sources = source_digests(measured_targets(config), self._import_path(config))
+            # a script's sources are the files that it has read, which its record lists
+            sources = {} if config.entry else source_digests(measured_targets(config), self._import_path(config))
         except InputError:
             sources = {}  # a package was removed after planning: the run's own error is clearer
         software = version.tree.software if version is not None else {}
+        if config.entry is not None and self.versions.project is not None:
+            software = self.versions.project.software
         current = self._cache[_cache_key(config)] = fingerprint(sources, config.accelerator, software)
         return replace(current, links=self._links(config))
 
@@ -77,6 +86,9 @@ class CurrentConditions:
             now = replace(now, sources=then.sources)  # the tree was deleted; its commit cannot change
         if self._cluster is not None:
             then, now = (self._visible_to_driver(node, record.config, self._cluster) for node in (then, now))
+        changed = (path for path, identity in record.files.items() if file_identity(self._home / path) != identity)
+        if (path := next(changed, None)) is not None:
+            return f"{path} has changed"
         return None if then.matches(now) else difference(then, now)
 
     def _import_path(self, config: SettingConfig) -> ImportPath:
@@ -113,6 +125,23 @@ class CurrentConditions:
         return links
 
 
+_SOURCE_SUFFIXES = frozenset({".py", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".txt", ".env", ".sh", ""})
+
+_SOURCE_BYTES = 1_000_000
+"""Larger files are data, whatever their suffix."""
+
+
+def file_identity(path: Path) -> str:
+    """Return what identifies a file's contents: a digest of a source or config file, size and time of a data file."""
+    try:
+        status = path.stat()
+        if path.suffix in _SOURCE_SUFFIXES and status.st_size <= _SOURCE_BYTES:
+            return sha256_file(path)
+    except OSError:
+        return "absent"
+    return f"{status.st_size} bytes, {status.st_mtime_ns}"
+
+
 def is_final(record: Record, since: str | None) -> bool:
     """Return whether the command that began at `since` skips the run because it is settled or has failed since then.
 
@@ -128,7 +157,8 @@ def reusable_runs(records: Iterable[Record], folder: SweepFolder, site: Site) ->
 
 
 def _cache_key(config: SettingConfig) -> str:
-    return canonical_json([config.accelerator, sorted(measured_targets(config)), config.version_id])
+    entry = None if config.entry is None else config.entry.command
+    return canonical_json([config.accelerator, sorted(measured_targets(config)), config.version_id, entry])
 
 
 def _path_values(value: Any, key: str = "") -> Iterator[tuple[str, str]]:

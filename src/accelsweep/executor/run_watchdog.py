@@ -11,10 +11,10 @@ from typing import Literal
 from accelsweep.config.sweep_options import Limits
 from accelsweep.devices import linux
 from accelsweep.errors import DamagedFile
-from accelsweep.executor.ipc import Signals
 from accelsweep.executor.launch import Ranks, kill_leftovers
 from accelsweep.executor.run_log import RunLog
 from accelsweep.heartbeat import HeartbeatReader
+from accelsweep.ipc import Signals
 from accelsweep.records.run_files import read_rank_result
 from accelsweep.worker.run_spec import RunSpec
 

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from accelsweep.devices import linux
 from accelsweep.errors import AccelsweepError
 from accelsweep.executor.device_lease import NotEnoughDevices
-from accelsweep.executor.ipc import (
+from accelsweep.ipc import (
     SRUN_PROXY_VARIABLE,
     Signals,
     address,

@@ -121,6 +121,20 @@ def short_window(seconds: float, min_seconds: float) -> Doubt | None:
     )
 
 
+def fixed_seed(script: str | None, run: int) -> Doubt | None:
+    """Return a doubt if the user's own `script` seeds itself, so that repeats do not differ as their seeds do.
+
+    `script` is the seed that Lightning was given, if any, and `run` the repeat's seed.
+    """
+    if script is None or script == str(run):
+        return None
+    return Doubt(
+        code="fixed_seed",
+        message=f"the script seeds itself with {script}, so that all repeats train with one seed",
+        remedy="let the script take its seed as an argument, and name it under axes in accelsweep.yaml: {seed: KEY}",
+    )
+
+
 def unsteady(step_seconds: Sequence[float]) -> Doubt | None:
     """Return a doubt if the step times contain a level shift."""
     shift = level_shift(step_seconds)

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from accelsweep import registry
 from accelsweep.config.grid import CheckedPoint, GridPoint, GridPoints, expand, plan_config_of
-from accelsweep.config.hydra import Composer, hydra_key_notes
+from accelsweep.config.hydra import ENTRY_CONFIG_NAME, Composer, hydra_key_notes
 from accelsweep.config.hydra_errors import defining_file, dotted_keys, suggestion
 from accelsweep.config.schema import CONFIG_KEYS
 from accelsweep.config.setting import PLAN_KEYS, Setting, abbreviate_home, setting_name
@@ -24,13 +24,17 @@ from accelsweep.config.value_errors import FileOf
 from accelsweep.config.versions import Tree
 from accelsweep.devices import kinds
 from accelsweep.errors import InputError, nearest
+from accelsweep.installation import shipped_root
 from accelsweep.plain_json import MISSING, look_up
 from accelsweep.planning import auto_batch_size, config_validation, unsupported, user_class_check
 from accelsweep.planning.config_validation import Rule
-from accelsweep.planning.source_digests import ImportPath, measured_targets, source_digests
+from accelsweep.planning.entry_point import Project
+from accelsweep.planning.project_config import ProjectConfigs
+from accelsweep.planning.project_overrides import DEFAULT_AXES, DEFAULT_MINUTES, BatchMeaning, ProjectGrid
+from accelsweep.planning.source_digests import ImportPath, entry_digests, measured_targets, source_digests
 from accelsweep.planning.user_class_overrides import optimizer_notes, with_user_targets
-from accelsweep.records.plan import Excluded, FoundBatch
-from accelsweep.run_config import SettingConfig
+from accelsweep.records.plan import Excluded, FoundBatch, MeasuredProject
+from accelsweep.run_config import EntryPoint, SettingConfig
 from accelsweep.significant_digits import count_of
 from accelsweep.trainer_arguments import trainer_argument_hint
 
@@ -55,6 +59,8 @@ def _flattened(conditions: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 def _value(point: CheckedPoint, key: str) -> Any:
     value = look_up(point.config.raw, key)
+    if value is MISSING and point.config.entry is not None:
+        value = look_up(point.config.entry.config or {}, key)
     return point.choices.get(key, value) if value is MISSING or isinstance(value, dict) else value
 
 
@@ -112,13 +118,15 @@ def checked_grid(
     overrides: Sequence[str],
     home: Path,
     search_results: auto_batch_size.SearchResults | None = None,
+    project: ProjectGrid | None = None,
 ) -> CheckedGrid:
     """Return the settings that these Hydra overrides define; raise InputError for any error in them.
 
     `home` is the runs' working directory, and `search_results` contains the batch sizes found for `batch_size: auto`.
+    `project` is the user's own training script, whose config the other overrides go to.
     """
     try:
-        return _checked_grid(composer, overrides, home, search_results or {})
+        return _checked_grid(composer, overrides, home, search_results or {}, project)
     except InputError as error:  # often caused by a file that shadows the expected one
         words = set(re.findall(r"\w+", str(error)))
         shadowed = [note for name, note in composer.shadowed_files().items() if name.partition("/")[0] in words]
@@ -126,8 +134,15 @@ def checked_grid(
 
 
 def _checked_grid(
-    composer: Composer, overrides: Sequence[str], home: Path, search_results: auto_batch_size.SearchResults
+    composer: Composer,
+    overrides: Sequence[str],
+    home: Path,
+    search_results: auto_batch_size.SearchResults,
+    project: ProjectGrid | None,
 ) -> CheckedGrid:
+    theirs: tuple[str, ...] = ()
+    if project is not None:
+        overrides, theirs = _split_overrides(composer, overrides, project)
     master = composer.master(with_user_targets(composer, overrides))
     _refuse_foreign_config(composer, master)
     grid = composer.grid(master)
@@ -141,10 +156,14 @@ def _checked_grid(
     options, site, rules = config_validation.check_plan_config({**plan_config, **conditions}, file_of)
     site = site.model_copy(update={"inventory": kinds.inventory()}) if site.probe else site
     auto = unsupported.resolve_auto(site)
-    by_features = (
-        grid_points(composer, grid, auto, options.report, file_of) for grid_points in registry.loaded("grid_points")
-    )
-    expanded = next(filter(None, by_features), None) or GridPoints(expand(composer, grid, auto), (), "")
+    if project is not None:
+        project.auto, project.sweep_name = auto, plan_config.get("name")
+        expanded = GridPoints(project.points(composer, grid, theirs), (), "")
+    else:
+        by_features = (
+            grid_points(composer, grid, auto, options.report, file_of) for grid_points in registry.loaded("grid_points")
+        )
+        expanded = next(filter(None, by_features), None) or GridPoints(expand(composer, grid, auto), (), "")
     groups = composer.loader.get_group_options("", results_filter=ObjectType.GROUP)
 
     def check(config: dict[str, Any], added: frozenset[str]) -> SettingConfig:
@@ -172,11 +191,24 @@ def _checked_grid(
         notes=(
             *composer.shadowed_files().values(),
             *expanded.notes,
+            *(project.notes if project is not None else ()),
             *_notes(len(grid.jobs), every, rules),
             *hydra_key_notes([composer.parse(line) for line in overrides]),
             *optimizer_notes(composer, overrides, (point.config for point in every)),
         ),
     )
+
+
+def _split_overrides(
+    composer: Composer, overrides: Sequence[str], project: ProjectGrid
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Divide overrides between accelsweep and the project, and add what the project's config says about quality."""
+    own = [key for key in composer.master(()) if key not in ("hydra", "model", "data", "optimizer", "trainer", "loop")]
+    split = project.split(composer, overrides, [*map(str, own), "site", "prices", "measure"])
+    given = {composer.parse(line).key_or_group for line in split.ours}
+    if not split.theirs and given.isdisjoint(DEFAULT_AXES):
+        project.defaults = [line for line in project.default_axes() if line.partition("=")[0] not in given]
+    return (*project.quality_overrides(split.ours), *project.defaults, *split.ours), split.theirs
 
 
 def site_of(composer: Composer, overrides: Sequence[str]) -> Site:
@@ -298,6 +330,28 @@ def grid_with_batch_sizes(
     names = auto_batch_size.required_searches(grid.points, grid.settings.values())
     found = {name: batch for name in names if isinstance(batch := known.get(name), FoundBatch)}
     return grid, sources, {**planned, **found}
+
+
+def entry_grid(
+    project: Project,
+    overrides: Sequence[str],
+    batch_is: Callable[[str | None], BatchMeaning | None],
+    minutes: float | None = None,
+) -> tuple[CheckedGrid, dict[str, str], MeasuredProject, tuple[str, ...]]:
+    """Return the grid over the user's own training script, the digests of its sources, and what the manifest keeps.
+
+    The last part is the overrides, with those of a sweep without axes.
+
+    `batch_is` returns what the script's batch size means, as far as known, given the sweep's name in the config.
+    `minutes` is about how long a sweep without axes may take.
+    """
+    composer = Composer((shipped_root() / "conf",), overrides, project.home, ENTRY_CONFIG_NAME)
+    with ProjectConfigs.of(project) as configs:
+        sides = ProjectGrid(project, configs, batch_is, minutes or DEFAULT_MINUTES)
+        grid = checked_grid(composer, overrides, project.home, project=sides)
+    sources = entry_digests(project.home, EntryPoint(project.entry.kind, project.entry.command))
+    measured = project.measured.model_copy(update={"batch_is": sides.batch_meaning})
+    return grid, sources, measured, (*sides.defaults, *overrides)
 
 
 def project_grid(

@@ -59,7 +59,7 @@ def check_setting_config(
     """
     _refuse_unknown_keys(config, added, groups, file_of)
     for key in CONFIG_KEYS:
-        if key not in config:
+        if key not in config and key != "entry":  # which planning adds
             raise InputError(f"the key '{key}' is missing; look in {file_of(key)}")
     validated(MODELS[Measure], config["measure"], "measure", file_of, extra="forbid")
     for model in registry.config_models(""):

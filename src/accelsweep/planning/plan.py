@@ -9,25 +9,29 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from accelsweep import registry
 from accelsweep.analysis.statistical_power import MIN_BLOCKS
 from accelsweep.config.setting import Setting
 from accelsweep.config.sweep_options import LOOKS, Options
 from accelsweep.config.versions import Version
-from accelsweep.errors import DamagedFile, InputError
+from accelsweep.errors import AccelsweepError, DamagedFile, InputError
 from accelsweep.files import set_aside, write_bytes_atomically
 from accelsweep.planning import auto_batch_size
 from accelsweep.planning.checked_grid import (
     BatchSearchNeeded,
     CheckedGrid,
     VersionedGrid,
+    entry_grid,
     grid_with_batch_sizes,
     matches,
     project_grid,
 )
+from accelsweep.planning.entry_point import measured_project
+from accelsweep.planning.project_overrides import BatchMeaning
 from accelsweep.planning.randomized_blocks import (
     BlockDesign,
     DesignInput,
@@ -38,7 +42,7 @@ from accelsweep.planning.randomized_blocks import (
 from accelsweep.planning.source_digests import core_versions
 from accelsweep.records.cleanup import refuse_obstacles
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Block, FoundBatch, Manifest, PlannedSetting, PlanPart
+from accelsweep.records.plan import Block, FoundBatch, Manifest, MeasuredProject, PlannedSetting, PlanPart
 from accelsweep.redaction import without_secrets
 from accelsweep.run_config import VERSION
 
@@ -49,7 +53,7 @@ class Plan:
 
     `notes` contains sentences for the user. `previous` is the manifest of the preceding plan, None for the first plan.
     `damaged` lists unreadable files of the previous plan, which are set aside when this plan is written. `versioned` is
-    the grid of the compared versions.
+    the grid of the compared versions, and `entry_options` are the arguments of `make_plan` about the user's own script.
     """
 
     manifest: Manifest
@@ -59,6 +63,7 @@ class Plan:
     previous: Manifest | None = None
     damaged: tuple[Path, ...] = ()
     versioned: VersionedGrid | None = None
+    entry_options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def changed(self) -> bool:
@@ -119,6 +124,9 @@ def make_plan(
     profile: str | None = None,
     search_results: auto_batch_size.SearchResults | None = None,
     part: PlanPart | None = None,
+    entry: str | None = None,
+    batch_is: BatchMeaning | None = None,
+    minutes: float | None = None,
 ) -> Plan:
     """Return the plan for Hydra overrides used in the working directory `home`, without writing anything.
 
@@ -129,15 +137,28 @@ def make_plan(
     `decided_at` contains the settings decided so far. `versioned` is the grid of the versions to compare, baseline
     first. `profile` is the Snakemake profile, which is included in printed commands; it defaults to the previous
     plan's. `search_results` contains the batch sizes found for `batch_size: auto`; those in the previous plan are kept.
-    `part` is a feature command's addition to the plan. Raises InputError for any error in the input, and
-    BatchSearchNeeded if batch sizes must be searched for first.
+    `part` is a feature command's addition to the plan. `entry` is
+    the command that runs the user's own training script; if it is None, a script is looked for unless the overrides
+    compose a model of accelsweep's. `batch_is` is what that script's batch size means on several ranks, if a trial has
+    shown it; otherwise the previous plan knows. `minutes` is about how long a sweep of it without axes may take. Raises
+    InputError for any error in the input, and BatchSearchNeeded if batch sizes must be searched for first.
     """
     if add_repeats < 0:
         raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; for fewer, set repeats=N")
     home = home.resolve()
     with _raised_gc_threshold():
-        grid, sources = (versioned.grid, versioned.sources) if versioned else project_grid(home, overrides, {})
-        folder = _sweep_folder(home, name, grid)
+        project = None if versioned else measured_project(home, entry, overrides)
+        measured, script = None, None
+        if project is not None:
+            script = project.measured.default_name
+
+            def known_batch_meaning(name_in_config: str | None) -> BatchMeaning | None:
+                return batch_is or _earlier_batch_meaning(SweepFolder(home, name or name_in_config or str(script)))
+
+            grid, sources, measured, overrides = entry_grid(project, overrides, known_batch_meaning, minutes)
+        else:
+            grid, sources = (versioned.grid, versioned.sources) if versioned else project_grid(home, overrides, {})
+        folder = _sweep_folder(home, name, grid, script)
         previous = read_previous_plan(folder)
         before = previous.manifest
         if before is None:
@@ -175,11 +196,22 @@ def make_plan(
             profile=_profile(profile, before),
             found_batches=tuple(batches.values()),
             part=part,
+            entry=measured,
         )
         searches = auto_batch_size.required_searches(grid.points, grid.settings.values())
         search_notes = auto_batch_size.search_notes(batches[name] for name in searches if name in batches)
-        notes = (*grid.notes, *baseline_notes, *search_notes, *_pilot_note(options), *previous.notes)
-        return Plan(manifest, blocks.new, tuple(grid.settings.values()), notes, before, previous.damaged, versioned)
+        script_notes = () if project is None else (project.note(),)
+        notes = (*script_notes, *grid.notes, *baseline_notes, *search_notes, *_pilot_note(options), *previous.notes)
+        return Plan(
+            manifest,
+            blocks.new,
+            tuple(grid.settings.values()),
+            notes,
+            before,
+            previous.damaged,
+            versioned,
+            {"entry": entry, "minutes": minutes},
+        )
 
 
 @contextmanager
@@ -193,11 +225,19 @@ def _raised_gc_threshold() -> Iterator[None]:
         gc.set_threshold(*threshold)
 
 
-def _sweep_folder(home: Path, name: str | None, grid: CheckedGrid) -> SweepFolder:
-    default = (grid.experiment or "sweep").replace("/", "-")
+def _sweep_folder(home: Path, name: str | None, grid: CheckedGrid, script: str | None = None) -> SweepFolder:
+    default = (grid.experiment or script or "sweep").replace("/", "-")
     folder = SweepFolder(home, next(given for given in (name, grid.name, default) if given is not None))
     refuse_obstacles(folder)
     return folder
+
+
+def _earlier_batch_meaning(folder: SweepFolder) -> BatchMeaning | None:
+    try:
+        before = Manifest.read(folder.manifest).entry
+    except (FileNotFoundError, AccelsweepError):
+        return None
+    return None if before is None else before.batch_is
 
 
 def _refuse_reserved_name(folder: SweepFolder) -> None:
@@ -346,6 +386,7 @@ def build_manifest(
     found_batches: tuple[FoundBatch, ...] = (),
     searches_for: str | None = None,
     part: PlanPart | None = None,
+    entry: MeasuredProject | None = None,
 ) -> Manifest:
     """Build the manifest for a grid and its blocks: the next revision, or the previous one if nothing changed."""
     manifest = Manifest(
@@ -370,6 +411,7 @@ def build_manifest(
         found_batches=found_batches,
         searches_for=searches_for,
         parts={} if part is None else {part.command: part},
+        entry=entry,
     )
     # The manifest is world-readable and copied to MLflow, so values are masked. Blocks, which runs read, contain them
     # unmasked.

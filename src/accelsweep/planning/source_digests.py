@@ -24,7 +24,7 @@ from accelsweep.errors import InputError, nearest
 from accelsweep.installation import __version__, in_installed
 from accelsweep.plain_json import sha256_text
 from accelsweep.records.layout import SweepFolder
-from accelsweep.run_config import SettingConfig
+from accelsweep.run_config import EntryPoint, SettingConfig
 from accelsweep.tasks import task_of
 
 WORKLOADS_PACKAGE = "accelsweep.workloads"
@@ -163,6 +163,39 @@ def source_digests(targets: Iterable[tuple[str, str]], path: ImportPath) -> dict
     return dict(sorted(digests.items()))
 
 
+def entry_digests(home: Path, entry: EntryPoint) -> dict[str, str]:
+    """Return a digest of the user's training script in `home` and of each of the user's packages that it imports.
+
+    Returns {} if the script does not exist.
+    """
+    script = script_file(home, entry.command)
+    if script is None:
+        return {}
+    path = ImportPath((script.parent, home), ())
+    digests = {script.name: hashlib.sha256(script.read_bytes()).hexdigest()}
+    pending = [name for name in sorted(_imports(script.read_bytes())) if _is_user_module(path, name)]
+    while pending:
+        package = pending.pop()
+        spec = package_spec(package, path)
+        if package in digests or spec is None:
+            continue
+        digests[package] = _digest(spec, package)
+        pending += _imported_user_packages(path, spec)
+    return dict(sorted(digests.items()))
+
+
+def script_file(home: Path, command: Sequence[str]) -> Path | None:
+    """Return the file of a training script, given its path or `-m` and a module; None if there is none."""
+    if command[0] != "-m":
+        candidates = [home / command[0]]
+    else:
+        parts = command[1].split(".")
+        folders = (home, home / "src")
+        candidates = [folder.joinpath(*parts, "__main__.py") for folder in folders]
+        candidates += [folder.joinpath(*parts).with_suffix(".py") for folder in folders]
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
 def _required_spec(package: str, key: str, target: str, path: ImportPath) -> ModuleSpec:
     spec = package_spec(package, path)
     if spec is None and package not in sys.builtin_module_names:
@@ -219,6 +252,11 @@ def _is_user_module(path: ImportPath, name: str) -> bool:
         return False  # cheaper than searching the whole path
     spec = package_spec(name, path)
     return spec is not None and any(map(path.is_user_code, spec_paths(spec))) and not _is_installed(spec)
+
+
+def imported_packages(file: Path) -> frozenset[str]:
+    """Return the top-level packages that a file imports."""
+    return _imports(file.read_bytes())
 
 
 @lru_cache(maxsize=4096)

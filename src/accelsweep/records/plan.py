@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import Field, SerializeAsAny, field_validator
 
@@ -15,7 +16,7 @@ from accelsweep.config.sweep_options import Options
 from accelsweep.config.versions import Version, without_version
 from accelsweep.json_documents import Document, Frozen
 from accelsweep.plain_json import canonical_json, sha256_text
-from accelsweep.run_config import VERSION, Run
+from accelsweep.run_config import VERSION, EntryKind, Run
 from accelsweep.schedulers.protocol import Resources
 
 
@@ -135,6 +136,33 @@ def parse_parts(parts: Mapping[str, Any], base: type, models: Mapping[str, str])
 _Part = TypeVar("_Part", bound=PlanPart)
 
 
+class MeasuredProject(Frozen):
+    """The user's own training script, if a sweep measures one.
+
+    `typed` is the option --entry, if it was given. `python` is the project's interpreter and `software` the versions of
+    Python and of its packages; None and empty for accelsweep's own environment. `batch_is` is what the script's batch
+    size means on several ranks; None if unknown.
+    """
+
+    command: str
+    kind: EntryKind
+    typed: str | None = None
+    python: str | None = None
+    software: dict[str, str] = Field(default_factory=dict)
+    batch_is: Literal["per_device", "global"] | None = None
+
+    @property
+    def default_name(self) -> str:
+        """The name of a sweep of the script: the file's or module's, without a suffix."""
+        words = shlex.split(self.command)
+        return words[2].rpartition(".")[2] if words[1] == "-m" else Path(words[1]).stem
+
+    @property
+    def words(self) -> list[str]:
+        """The option that names the script in a command, if it is needed."""
+        return [] if self.typed is None else ["--entry", self.typed]
+
+
 class Manifest(Document):
     """One revision of a sweep's plan, with everything that a job, a reader or a later revision needs.
 
@@ -143,7 +171,7 @@ class Manifest(Document):
     on the version axis, starting with the one to which the others are compared. `profile` is the Snakemake profile as
     last specified; None for `local`. `found_batches` includes those of earlier revisions, so that a setting keeps its
     batch size. `searches_for` is the sweep on whose behalf this one searches for batch sizes. `parts` maps features to
-    their parts.
+    their parts. `entry` is the user's own training script, if the sweep measures one.
     """
 
     kind: ClassVar[str] = "manifest"
@@ -166,6 +194,7 @@ class Manifest(Document):
     found_batches: tuple[FoundBatch, ...] = ()
     searches_for: str | None = None
     parts: dict[str, SerializeAsAny[PlanPart]] = Field(default_factory=dict)
+    entry: MeasuredProject | None = None
 
     @field_validator("parts", mode="before")
     @classmethod
@@ -209,6 +238,11 @@ class Manifest(Document):
         """The profile option of a command that resumes this sweep."""
         profile = self.profile or (self.site.scheduler if self.site.scheduler != "local" else None)
         return ["--profile", profile] if profile else []
+
+    @property
+    def entry_arguments(self) -> list[str]:
+        """The option that names the user's own script in a command that measures this sweep's settings."""
+        return [] if self.entry is None else self.entry.words
 
     def wanted_runs(self) -> list[str]:
         """Return the names of the runs that this revision wants, in block order."""

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from accelsweep.config.schema import Config
 from accelsweep.devices.memory_limits import MemoryLimit
@@ -86,7 +86,8 @@ class Record(Document):
     reasons why these are missing. `environment` contains the state of the machine `before` and `after` the run. Times
     are in UTC, in ISO 8601 format. `breakdown` is None if there was no probe pass; `steps_sha256` is the checksum of
     `steps.parquet`; None if there is no such file. `traits` contains the counts taken during a forward pass, or the
-    reason why there are none. `largest_batch` is the result of a batch-size search; None for other runs.
+    reason why there are none. `largest_batch` is the result of a batch-size search; None for other runs. `files` maps
+    the files that the user's own script had read, relative to the working directory, to what identifies their contents.
     """
 
     kind: ClassVar[str] = "record"
@@ -116,6 +117,7 @@ class Record(Document):
     steps_sha256: str | None = None
     traits: Traits | str | None = None
     largest_batch: LargestBatch | None = None
+    files: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _reason_for_every_failure(self) -> Record:
@@ -159,6 +161,7 @@ DOUBT_DESCRIPTIONS = {
     "epoch_boundary": "the training data restarted while timing",
     "few_repeats": "few repeats",
     "missing_repeats": "some repeats are missing",
+    "fixed_seed": "all repeats trained with the script's own seed",
     "foreign_process": "other processes used the device",
     "load_refused": "some repeats missed the latency bound at every load level",
     "memory_grows": "memory grew while timing",

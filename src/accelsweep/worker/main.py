@@ -25,6 +25,7 @@ from accelsweep.measure.machine_state import environment
 from accelsweep.measure.timed_window import RankWindow
 from accelsweep.metrics import Metric
 from accelsweep.signals import exit_code_of, parser_for
+from accelsweep.worker.entry_point import run_entry_point
 from accelsweep.worker.error_classification import Diverged, ProcessExited, is_interrupt
 from accelsweep.worker.rank_measurement import RankReport
 from accelsweep.worker.rank_setup import (
@@ -62,9 +63,10 @@ def preload() -> None:
 
     from accelsweep.worker import rank_measurement  # noqa: F401
 
-    with suppress(ModuleNotFoundError):  # Lightning is optional for tasks that do not train a LightningModule
+    with suppress(ImportError):  # Lightning is optional, and an older one may lack what our own Trainer needs
         import lightning.pytorch  # noqa: F401
 
+        from accelsweep.worker.loops import entry_point  # noqa: F401
         from accelsweep.worker.tasks import inference, train  # noqa: F401
         from accelsweep.workloads import instantiate  # noqa: F401
 
@@ -103,12 +105,25 @@ def _run_task(spec: RunSpec, place: RankPlace, report: RankReport) -> None:
     version_tree = set_up_imports()
     began = monotonic()
     set_threads(threads_of(spec, place))
-    if spec.substitute is None:
-        _measure(spec, place, report, version_tree, began)
+
+    def measure() -> None:
+        if spec.substitute is None:
+            _measure(spec, place, report, version_tree, began)
+            return
+        registry.load(spec.substitute)(spec, place, report)
+        if version_tree is not None:
+            version_tree.check_modules()
+
+    if spec.config.entry is None:
+        measure()
         return
-    registry.load(spec.substitute)(spec, place, report)
-    if version_tree is not None:
-        version_tree.check_modules()
+
+    def measure_and_write(files: tuple[str, ...]) -> None:
+        report.files = files
+        measure()
+        report.result(place.rank).write(spec.rank_result(place.rank))  # the script may not let the process end
+
+    run_entry_point(spec, place, measure_and_write)
 
 
 def _measure(

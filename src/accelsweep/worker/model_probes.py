@@ -152,9 +152,15 @@ def _not_counted(what: str, error: Exception) -> str:
 
 def _meta_module(spec: RunSpec) -> Any:
     """Return the run's module in training mode on the meta device (shapes but no values), with logging disabled."""
-    with torch.device("meta"):
-        module: Any = build_module(spec.config)
-        module.configure_model()
+    module: Any
+    if spec.config.loop == "entry":
+        from accelsweep.worker.loops.entry_point import running_loop
+
+        module = running_loop().meta_module()
+    else:
+        with torch.device("meta"):
+            module = build_module(spec.config)
+            module.configure_model()
     module = module.to("meta").train()
     module.log = module.log_dict = lambda *_, **__: None
     return module

@@ -217,6 +217,7 @@ class RankReport:
         self.breakdown: Breakdown | None = None
         self.traits: Traits | str | None = None
         self.extra: dict[str, Any] | None = None
+        self.files: tuple[str, ...] = ()
         self._error: BaseException | None = None
         self._target: str | None = None
         self._tolerated: Collection[ErrorKind] = ()
@@ -259,4 +260,5 @@ class RankReport:
             breakdown=self.breakdown,
             traits=self.traits,
             extra=self.extra,
+            files=self.files,
         )

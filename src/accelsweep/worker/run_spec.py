@@ -37,6 +37,7 @@ class RunSpec:
     None, the rank determines both.
     `substitute`: the registry target of a function (spec, place, report) that is called instead of measuring and
     performs `extra_steps` after the warm-up; if None, the run is measured.
+    `any_batch_size`: whether the first batch may have another size than the config's.
     """
 
     sweep: str
@@ -56,6 +57,7 @@ class RunSpec:
     host_memory: tuple[int, MemoryLimit] | None = None
     substitute: str | None = None
     extra_steps: int = 0
+    any_batch_size: bool = False
 
     def write(self) -> None:
         """Write the spec to its attempt's folder."""

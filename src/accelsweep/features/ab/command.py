@@ -245,7 +245,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[st
     return tuple(word for word in arguments if word not in overrides), overrides
 
 
-@measures()
+@measures(without=("entry", "minutes"))
 def ab(
     request: Request,
     arguments: Annotated[

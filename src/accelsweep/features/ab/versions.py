@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
-import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from accelsweep.config.versions import Tree, Version
 from accelsweep.errors import AccelsweepError, InputError
@@ -18,6 +15,7 @@ from accelsweep.files import NO_HARD_LINKS
 from accelsweep.installation import __version__
 from accelsweep.measure.machine_state import PACKAGES
 from accelsweep.plain_json import canonical_json, sha256_text
+from accelsweep.planning.interpreter import query_interpreter
 from accelsweep.records.layout import REPORTS_FOLDER, SWEEPS_FOLDER
 
 WORKING_TREE = "."
@@ -26,8 +24,6 @@ WORKING_TREE = "."
 _OUTPUT_FOLDERS = (SWEEPS_FOLDER, REPORTS_FOLDER, "mlruns", "mlartifacts", ".snakemake")
 
 _OUTPUT_FILES = ("mlflow.db",)
-
-_INTERPRETER_TIMEOUT_SECONDS = 120.0
 
 
 def resolve_versions(repository: Repository, names: Sequence[str]) -> tuple[Version, ...]:
@@ -144,7 +140,7 @@ def environments(home: Path, names: Sequence[str]) -> tuple[Tree, ...]:
 
 def _environment(home: Path, name: str) -> Tree:
     python = (home / Path(name).expanduser()).absolute()  # not resolved: a venv's interpreter is a symlink to its base
-    full_version, packages = _query_interpreter(python, name)
+    full_version, packages = query_interpreter(python, f"--python {name}")
     ours = packages.get("accelsweep")
     missing = [package for package in ("accelsweep", *PACKAGES) if package not in packages]
     if missing or ours != __version__:
@@ -156,33 +152,3 @@ def _environment(home: Path, name: str) -> Tree:
     digest = sha256_text(canonical_json([full_version, sorted(packages.items())]))
     version = Version(name=name, kind="environment", digest=digest, python=str(python))
     return Tree(version=version, checkout="", place=".", software={"python": full_version.split()[0], **packages})
-
-
-_QUERY = """
-import importlib.metadata as m, json, sys
-packages = {(d.metadata["Name"] or "").lower().replace("_", "-"): d.version for d in m.distributions()}
-print(json.dumps([sys.version, {name: str(version) for name, version in packages.items()}]))
-"""
-
-
-def _query_interpreter(python: Path, name: str) -> tuple[str, dict[str, str]]:
-    """Return the interpreter's `sys.version`, and the versions of its installed packages."""
-    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
-    try:
-        done = subprocess.run(
-            [str(python), "-c", _QUERY],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=_INTERPRETER_TIMEOUT_SECONDS,
-        )
-        answer: Any = json.loads(done.stdout)
-        return answer[0], answer[1]
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        message = " ".join(str(getattr(error, "stderr", None) or error).split())
-        raise InputError(
-            f"--python {name}: {python} cannot list its packages ({message}); specify the path of an environment's "
-            "interpreter, such as .venv/bin/python"
-        ) from None

@@ -160,7 +160,7 @@ def preview_fleet(home: Path, request: Request, *, as_json: bool = False) -> Non
     show_plan(home, plan_to_show(home, resolved), as_json=as_json)
 
 
-@measures(without=("add_repeats", "until_decided"), profile="slurm")
+@measures(without=("add_repeats", "until_decided", "entry", "minutes"), profile="slurm")
 def fleet(
     request: Request,
     overrides: Overrides = None,

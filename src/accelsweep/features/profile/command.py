@@ -23,7 +23,6 @@ from accelsweep.executor.attempt import RankRunner, standalone_spec
 from accelsweep.executor.attempt_outcome import conclude
 from accelsweep.executor.code_versions import CodeVersions
 from accelsweep.executor.device_lease import Lease, leased
-from accelsweep.executor.ipc import Interrupted, Signals
 from accelsweep.executor.launch import Launcher
 from accelsweep.executor.preflight import check_disk_space
 from accelsweep.executor.recording import read_results
@@ -40,6 +39,7 @@ from accelsweep.features.profile.model import (
 )
 from accelsweep.features.profile.report import circumstances, compare, difference_words, module_words
 from accelsweep.files import sha256_file
+from accelsweep.ipc import Interrupted, Signals
 from accelsweep.records.layout import LOG_FILE, SweepFolder, existing_sweep
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import block_of

@@ -1,4 +1,4 @@
-"""Training loops: Lightning's, and a raw loop for comparison."""
+"""Training loops: Lightning's, that of the user's own script, and a raw loop for comparison."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ def make_loop(spec: RunSpec, length: TrainingLength | None = None) -> Loop:
         from accelsweep.worker.loops.raw import RawLoop
 
         return RawLoop(spec)
+    if spec.config.loop == "entry":
+        from accelsweep.worker.loops.entry_point import running_loop
+
+        return running_loop()
     from accelsweep.worker.loops.lightning import LightningLoop
 
     return LightningLoop(spec, length)

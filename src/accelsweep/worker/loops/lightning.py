@@ -7,22 +7,17 @@ import math
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, GradientAccumulationScheduler, Timer
 from lightning.pytorch.loops.fit_loop import _FitLoop
-from lightning.pytorch.profilers import Profiler
-from torch.nn.parallel import DistributedDataParallel
 
 from accelsweep.errors import InputError, Unsupported, nearest
 from accelsweep.heartbeat import Heartbeat
-from accelsweep.measure.breakdown import PhaseTimer
 from accelsweep.run_config import SettingConfig
 from accelsweep.trainer_arguments import (
     DEFAULTS,
@@ -33,35 +28,25 @@ from accelsweep.trainer_arguments import (
 )
 from accelsweep.worker.error_classification import is_interrupt
 from accelsweep.worker.loops.loop import (
-    NO_LOSS,
-    NO_VALIDATION,
     StepListener,
     TrainingLength,
     ValidationListener,
-    ValidationTimeout,
-    extract_loss,
     first_learning_rate,
-    to_meta,
 )
 from accelsweep.worker.loops.sample_count import (
     RARE_STEPS,
-    OptimizerSteps,
-    SampleCounter,
-    may_be_endless,
-    no_batch_message,
     usual_batches_per_step,
 )
 from accelsweep.worker.loops.strategies import (
-    INDEPENDENT_RANKS,
     IndependentRanksStrategy,
     device_arguments,
     register_independent_ranks,
     replace_fsdp,
 )
-from accelsweep.worker.loops.trainer_replacement import LossScale, ScratchLogger, require_device
+from accelsweep.worker.loops.trainer_loop import StepCallback, TrainerLoop, optimizer_names
+from accelsweep.worker.loops.trainer_replacement import ScratchLogger, require_device
 from accelsweep.worker.rank_setup import RankPlace, init_process_group, seed_all
 from accelsweep.worker.run_spec import RunSpec
-from accelsweep.workloads.data_module import ModuleData
 from accelsweep.workloads.instantiate import (
     build_module,
     build_training_data,
@@ -69,54 +54,6 @@ from accelsweep.workloads.instantiate import (
     uses_config_optimizer,
 )
 from accelsweep.workloads.targets import instantiate
-
-_PHASES = {
-    "train_dataloader_next": "data_wait",
-    "batch_to_device": "host_to_device",
-    "training_step": "forward",
-    "backward": "backward",
-    "optimizer_zero_grad": "optimizer",
-    "optimizer_step": "overhead",
-}
-
-_OWNERS = {
-    "batch_to_device": "[Strategy]",
-    "training_step": "[Strategy]",
-    "backward": "[Strategy]",
-    "optimizer_zero_grad": "[LightningModule]",
-    "optimizer_step": "[LightningModule]",
-}
-"""Hooks that several objects define -> the outermost of these objects, whose call is the only one that is timed."""
-
-
-class PhaseProfiler(Profiler):
-    """A Lightning profiler that reports actions as phases of a step."""
-
-    def __init__(self, timer: PhaseTimer) -> None:
-        """All phases are reported to `timer`."""
-        super().__init__()
-        self._timer = timer
-        self._depths: list[int] = []
-
-    def start(self, action_name: str) -> None:
-        """Enter the action's phase, if it belongs to one."""
-        phase = _phase_of(action_name)
-        if phase is not None:
-            self._depths.append(self._timer.depth)
-            self._timer.enter(phase)
-
-    def stop(self, action_name: str) -> None:
-        """Leave the phase and all phases nested in it."""
-        if _phase_of(action_name) is not None:
-            self._timer.leave_to(self._depths.pop())
-        elif action_name.startswith("[LightningModule]") and action_name.endswith(".on_before_optimizer_step"):
-            self._timer.enter("optimizer")
-
-
-def _phase_of(action_name: str) -> str | None:
-    hook = action_name.rpartition(".")[2]
-    return _PHASES.get(hook) if action_name.startswith(_OWNERS.get(hook, "[")) else None
-
 
 STOPPING_CALLBACKS = (Checkpoint, EarlyStopping, Timer)
 """Module callbacks that a run omits, because it writes no checkpoints and ends with its window."""
@@ -310,159 +247,10 @@ def strip_stopping_callbacks(module: pl.LightningModule) -> None:
     module.configure_callbacks = configure_callbacks  # type: ignore[method-assign]
 
 
-_DTYPES = {
-    "64-true": (torch.float64,),
-    "32-true": (torch.float32,),
-    "bf16-true": (torch.bfloat16,),
-    "16-true": (torch.float16,),
-    "bf16-mixed": (torch.float32, torch.bfloat16),
-    "16-mixed": (torch.float32, torch.float16),
-}
-"""Precision -> allowed dtypes of trained parameters.
-
-With mixed precision, a strategy may keep the float32 master weights elsewhere.
-"""
-
-
-def require_dtypes(module: pl.LightningModule, precision: str) -> None:
-    """Raise Unsupported if `module` trains a parameter whose dtype is not allowed for `precision`."""
-    allowed = _DTYPES.get(precision)
-    if allowed is None:
-        return
-    for parameter in module.parameters():
-        if parameter.requires_grad and parameter.is_floating_point() and parameter.dtype not in allowed:
-            other = next((name for name, dtypes in _DTYPES.items() if dtypes == (parameter.dtype,)), None)
-            raise Unsupported(
-                f"precision={precision}, but {type(module).__name__} trains parameters of {parameter.dtype}, which is "
-                "a different setting: remove torch.set_default_dtype or the cast from its code"
-                + (f", or set precision={other}" if other else "")
-            )
-
-
-class StepCallback(pl.Callback):
-    """Reports steps to `listener` and validations to `validation`, and stops the Trainer when either requests it."""
-
-    def __init__(self, batch_size: int, heartbeat: Heartbeat, ranks: int = 1, run_seconds: float | None = None) -> None:
-        """`batch_size` is the number of samples in each rank's first batch; `run_seconds` is the run's time limit."""
-        self._run_seconds = run_seconds
-        self._validation_timeout: ValidationTimeout | None = None
-        self._heartbeat = heartbeat
-        self.listener: StepListener | None = None
-        self.validation: ValidationListener | None = None
-        self.loss_scale = LossScale("")
-        self.epoch_ends: list[int] = []
-        self.example: Any = None
-        self.counter = SampleCounter(batch_size, ranks)
-        self.optimizer_steps = OptimizerSteps()
-        self._steps = 0
-        self._has_loss = self._ended = self._owes_validation = False
-
-    @property
-    def finished(self) -> bool:
-        """Whether the listener ended the phase and the validation that follows has finished."""
-        return self._ended and not self._owes_validation
-
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Begin the phase.
-
-        Raises InputError if validation is requested and there is no validation loop, and Unsupported if the module's
-        dtypes do not match the Trainer's precision.
-        """
-        assert self.listener is not None
-        if self.validation is not None and not trainer.enable_validation:
-            raise InputError(NO_VALIDATION)
-        require_dtypes(module, str(trainer.precision))
-        optimizer = trainer.optimizers[0] if len(trainer.optimizers) == 1 else None
-        self.loss_scale = LossScale(trainer.precision, getattr(trainer.precision_plugin, "scaler", None), optimizer)
-        for schedule in trainer.lr_scheduler_configs:
-            schedule.strict = False  # the value it monitors may only be logged in validation, which may not run
-        wrappers = [] if module.automatic_optimization else trainer.strategy._lightning_optimizers
-        self.optimizer_steps.watch(trainer.optimizers, trainer.accumulate_grad_batches, wrappers)
-        self._has_loss = self._ended = self._owes_validation = False
-        self.listener.begin()
-
-    def check_ending(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Raise InputError if training ended by itself, or if there were no batches or no loss."""
-        if not self._steps:
-            raise InputError(no_batch_message(trainer.train_dataloader))
-        if not self._ended:
-            raise InputError(
-                f"training ended by itself after {self._steps} steps, before the measurement was complete: remove "
-                "the cause, such as self.trainer.should_stop"
-            )
-        if not self._has_loss and module.automatic_optimization:
-            raise InputError(NO_LOSS)
-
-    def on_train_batch_start(self, *_: Any) -> None:
-        """Report the batch to `optimizer_steps`."""
-        self.optimizer_steps.batch_begins(self._steps)
-
-    def on_after_backward(self, _: pl.Trainer, module: pl.LightningModule) -> None:
-        """Report accumulated gradients to `optimizer_steps`."""
-        if module.automatic_optimization:  # otherwise hooks on the parameters report them, per optimiser
-            self.optimizer_steps.gradients_added()
-
-    def on_before_zero_grad(self, _: pl.Trainer, module: pl.LightningModule, *__: Any) -> None:
-        """Report dropped gradients to `optimizer_steps`."""
-        if module.automatic_optimization:
-            self.optimizer_steps.gradients_dropped()
-
-    def on_before_optimizer_step(self, _: pl.Trainer, __: pl.LightningModule, optimizer: Any) -> None:
-        """Report a step to `optimizer_steps`, even if the gradient scaler will skip it."""
-        self.optimizer_steps.stepped(optimizer)
-
-    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, *_: Any) -> None:
-        """Report the step to the listener."""
-        assert self.listener is not None
-        samples = self.counter.count(batch, trainer.train_dataloader, module)
-        if self._steps == 0:
-            self.example = to_meta(batch)
-        self._steps += 1
-        loss = extract_loss(outputs)
-        self._has_loss = self._has_loss or loss is not None
-        enough = self.listener.step_done(samples, None if loss is None else loss.detach())
-        self._heartbeat.step(pauses=enough or trainer.is_last_batch)  # the loader may restart
-        if enough:
-            trainer.should_stop = self._ended = True
-            self._owes_validation = self.validation is not None
-
-    def on_validation_start(self, *_: Any) -> None:
-        """Pause the heartbeat, because no steps are performed during validation."""
-        self._heartbeat.pause()
-        self._validation_timeout = ValidationTimeout(self._run_seconds)
-
-    def on_validation_batch_end(
-        self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
-        """Raise InputError if a loader without a length does not end."""
-        del outputs, batch
-        combined = trainer._evaluation_loop._combined_loader
-        limited = not math.isinf(trainer.num_val_batches[dataloader_idx])
-        if self._validation_timeout is None or combined is None or limited:
-            return
-        loaders = combined.flattened
-        if may_be_endless(loaders[dataloader_idx]):
-            owner = trainer.datamodule if trainer.datamodule is not None else module  # type: ignore[attr-defined]
-            owner = module if isinstance(owner, ModuleData) else owner
-            position = None if len(loaders) == 1 else dataloader_idx
-            self._validation_timeout.check(batch_idx + 1, owner, position, "set +trainer.limit_val_batches=NUMBER, ")
-
-    def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Report the logged values."""
-        if self.validation is not None:
-            self._owes_validation = False
-            logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
-            if self.validation.validated(logged):
-                trainer.should_stop = self._ended = True
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Record the end of a pass over the training data, unless the listener ended the phase during the pass."""
-        self.epoch_ends.append(self._steps)
-        self.counter.pass_ended(complete=not self._ended or trainer.is_last_batch)
-
-
-class LightningLoop:
+class LightningLoop(TrainerLoop):
     """A training loop that uses Lightning's Trainer; its attributes are read back from the Trainer."""
+
+    _trainer: RunTrainer
 
     def __init__(self, spec: RunSpec, length: TrainingLength | None = None) -> None:
         """Build the Trainer. Raises Unsupported if Lightning or the machine rejects the combination.
@@ -470,59 +258,24 @@ class LightningLoop:
         `length` bounds the phase; if it is None, the bound is derived from the step counts in the config.
         """
         self._spec = spec
-        self.name = "lightning"
         heartbeat = Heartbeat(spec.heartbeat(RankPlace.of(spec).rank))
-        self._callback = StepCallback(spec.config.batch_size, heartbeat, spec.world_size, spec.run_seconds)
-        self._trainer = _build_trainer(spec, self._callback, length, lambda: self.epoch_samples)
+        callback = StepCallback(spec.config.batch_size, heartbeat, spec.world_size, spec.run_seconds)
+        super().__init__("lightning", _build_trainer(spec, callback, length, lambda: self.epoch_samples), callback)
         self.data: pl.LightningDataModule | None = None
-        self.device = self._trainer.strategy.root_device
-        self.precision = str(self._trainer.precision)
-        strategy = type(self._trainer.strategy).__name__
-        self.strategy = _STRATEGY_NAMES.get(strategy, strategy)
         self.optimizer = "none"
         self.learning_rate: float | None = None
-        self.accumulate = int(self._trainer.accumulate_grad_batches)
-        self.logged: dict[str, float] = {}
-        self.epoch_ends, self.optimizer_steps = self._callback.epoch_ends, self._callback.optimizer_steps
         self.teardown_error: BaseException | None = None
-        self._without_exchange = ExitStack()
         limit = spec.config.trainer.get("limit_val_batches")
         self._limit_val_batches: int | float = 1.0 if limit is None else limit
 
     @property
-    def module(self) -> pl.LightningModule:
-        """The module that the Trainer trains."""
-        return self._trainer.lightning_module
-
-    @property
-    def example(self) -> Any:
-        """The first batch, as empty tensors on the meta device."""
-        return self._callback.example
-
-    @property
     def epoch_samples(self) -> int | None:
         """The number of samples in one pass over the training data."""
-        trainer = self._trainer
-        return self._callback.counter.epoch_samples(self.data, trainer.train_dataloader, trainer.num_training_batches)
-
-    @property
-    def loss_scale(self) -> LossScale:
-        """The loss scale and skipped steps since training began."""
-        return self._callback.loss_scale
-
-    def time_phases(self, timer: PhaseTimer) -> None:
-        """Report phases to `timer` through the Trainer's profiler, whose hooks enclose every phase."""
-        self._trainer.profiler = PhaseProfiler(timer)  # type: ignore[attr-defined]
+        return self._epoch_samples(self.data)
 
     def disable_gradient_sync(self) -> bool:
-        """Enter `no_sync` for the remaining lifetime of this module; return False if the strategy does not use DDP."""
-        if isinstance(self._trainer.strategy, IndependentRanksStrategy):
-            return True
-        model = self._trainer.strategy.model
-        if not isinstance(model, DistributedDataParallel):
-            return False
-        self._without_exchange.enter_context(model.no_sync())
-        return True
+        """Enter `no_sync` for the rest of this phase; return False if the strategy does not use DDP."""
+        return isinstance(self._trainer.strategy, IndependentRanksStrategy) or super().disable_gradient_sync()
 
     def drive(self, listener: StepListener, validation: ValidationListener | None = None, data: Any = None) -> None:
         """Train a fresh module, using the run's seed, until one of the listeners ends the phase."""
@@ -547,7 +300,7 @@ class LightningLoop:
         self._callback.check_ending(self._trainer, module)
         self._check_scaled_learning_rate(module)
         self.learning_rate = first_learning_rate(self._trainer.optimizers)
-        self.optimizer = ", ".join(type(optimizer).__name__ for optimizer in self._trainer.optimizers) or "none"
+        self.optimizer = optimizer_names(self._trainer)
 
     def _check_scaled_learning_rate(self, module: pl.LightningModule) -> None:
         """Raise Unsupported if the learning rate was scaled for a global batch that the optimiser steps do not use."""
@@ -578,19 +331,6 @@ class LightningLoop:
             return None
         self._keep_logged()
         return {name: float(value) for logged in results for name, value in logged.items()}
-
-    def _keep_logged(self) -> None:
-        self.logged |= {name: float(value) for name, value in self._trainer.callback_metrics.items()}
-
-
-_STRATEGY_NAMES = {
-    "SingleDeviceStrategy": "single_device",
-    "DDPStrategy": "ddp",
-    "FSDPStrategy": "fsdp",
-    "FullySharded": "fsdp",
-    "DeepSpeedStrategy": "deepspeed",
-    "IndependentRanksStrategy": INDEPENDENT_RANKS,
-}
 
 
 class _ExecutorEnvironment(LightningEnvironment):

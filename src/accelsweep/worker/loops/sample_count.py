@@ -49,8 +49,11 @@ The outermost parts, which are the most reliable, are checked first.
 class SampleCounter:
     """Counts the samples in one loader's batches, using a method chosen from the first batch."""
 
-    def __init__(self, batch_size: int, ranks: int = 1) -> None:
-        """`batch_size` is the number of samples that the first batch must contain on each of the `ranks`."""
+    def __init__(self, batch_size: int | None, ranks: int = 1) -> None:
+        """`batch_size` is the number of samples that the first batch must contain on each of the `ranks`.
+
+        If it is None, any first batch is accepted and sets it.
+        """
         self._batch_size, self._ranks = batch_size, ranks
         self._count: Callable[[Any], int] | None = None
         self._uniform = True
@@ -67,6 +70,8 @@ class SampleCounter:
         if self._count is None:
             self._count = _module_counter(module) or _shape_counter(batch, loader, self._ranks)
         samples = self._count(batch)
+        if self._batch_size is None:
+            self._batch_size = samples
         if first and samples != self._batch_size:
             raise InputError(
                 f"the data's first batch contains {samples} samples, but batch_size={self._batch_size}: "
@@ -103,13 +108,13 @@ class SampleCounter:
         if batches is None or math.isinf(batches) or length is None or batches == length:
             return None if samples is None else samples * self._ranks
         rounds, rest = divmod(int(batches), length)  # cut short by a limit, or repeated to match a longer loader
-        if rounds and samples is None:
+        if self._batch_size is None or (rounds and samples is None):
             return None
         return (rounds * (samples or 0) + rest * self._batch_size) * self._ranks
 
     def _loader_samples(self, loader: Any) -> int | None:
         """Return the number of samples that this rank gets from a complete pass over `loader`; None if unknown."""
-        if not self._uniform:
+        if not self._uniform or self._batch_size is None:
             return None
         if isinstance(loader, DataLoader) and loader.batch_size == self._batch_size:
             rows = length_of(loader.dataset if isinstance(loader.dataset, IterableDataset) else loader.sampler)
@@ -195,6 +200,13 @@ class OptimizerSteps:
         self._most = max(self._most, batches)
         self._last_step[optimizer] = self._batch
         pending.clear()
+
+    def restart(self) -> None:
+        """Forget all steps and gradients so far, and count batches from 0 again."""
+        self._batch = -1
+        for optimizer, pending in self._pending.items():
+            pending.clear()
+            self._steps[optimizer], self._last_step[optimizer] = [], -1
 
     @property
     def unfinished(self) -> bool:

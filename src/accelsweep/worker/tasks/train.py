@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Collection
+from dataclasses import replace
 
 from accelsweep.devices.device_kind import MemoryCap
 from accelsweep.devices.kinds import kind_of, timed_device
 from accelsweep.devices.memory_limits import FreeMemory, free_memory_per_rank
+from accelsweep.measure import run_doubts
 from accelsweep.measure.breakdown import SHARES
 from accelsweep.measure.memory import parameter_bytes, shard_metric
 from accelsweep.measure.timed_window import group_of
@@ -125,6 +128,39 @@ def _logged(value: float) -> Metric:
     if math.isfinite(value):
         return Metric(value=value, unit="as logged", scope="logged by the module")
     return Metric(value=None, unit="as logged", reason=f"the module logged {value}", scope="logged by the module")
+
+
+class EntryThroughput(TrainThroughput):
+    """`task: train_throughput` with the user's own script, whose one training passes through all phases.
+
+    Quality comes first, after the same number of samples in every setting; a window's number of steps depends on the
+    step time.
+    """
+
+    def driver(self) -> Loop:
+        """Measure quality, then return the training loop."""
+        loop = super().driver()
+        measure = self._spec.config.measure
+        self._quality = measure_quality(self._spec)
+        if measure.quality_samples is not None:
+            release_memory(self._device)
+        return loop
+
+    def window_closed(self, measured: Measurement, report: RankReport) -> None:
+        """Add what the loop knows, and correct the times before the window, which the quality phase precedes."""
+        super().window_closed(measured, report)
+        from accelsweep.worker.loops.entry_point import running_loop
+
+        loop = running_loop()
+        load, first = report.metrics["load_seconds"], report.metrics["first_step_seconds"]
+        early = measured.window.began_at - loop.began_at
+        scope = "rank 0: the script, from its start until its training began"
+        report.metrics["load_seconds"] = replace(load, value=(load.value or 0.0) - early, scope=scope)
+        report.metrics["first_step_seconds"] = replace(first, value=loop.first_step_seconds)
+        report.doubts += filter(None, [run_doubts.fixed_seed(os.environ.get("PL_GLOBAL_SEED"), self._spec.run.seed)])
+
+    def _measure_quality(self) -> QualityPhase:
+        return self._quality
 
 
 class TimeToAccuracy(TrainThroughput):

@@ -141,6 +141,6 @@ def send_descriptors(connection: socket.socket, descriptors: Sequence[int] = _ST
     socket.send_fds(connection, [b"\0"], descriptors)
 
 
-def receive_descriptors(connection: socket.socket) -> list[int]:
-    """Return the descriptors that the peer sent, at most three; empty if the peer is gone."""
-    return socket.recv_fds(connection, 1, len(_STDIO))[1]
+def receive_descriptors(connection: socket.socket, most: int = len(_STDIO)) -> list[int]:
+    """Return the descriptors that the peer sent; empty if the peer is gone."""
+    return socket.recv_fds(connection, 1, most)[1]

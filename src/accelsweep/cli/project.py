@@ -1,0 +1,142 @@
+"""Commands for the user's own project: `apply`, which writes a recommendation back, and `init`, which describes it."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from accelsweep.driver.console import say
+from accelsweep.errors import InputError
+from accelsweep.files import write_bytes_atomically
+from accelsweep.planning.entry_point import PROJECT_FILE, Project, project_in
+from accelsweep.planning.project_config import ProjectConfigs
+from accelsweep.planning.project_overrides import DEFAULT_MINUTES, ProjectGrid
+from accelsweep.planning.source_digests import script_file
+from accelsweep.records.findings import Choice, Findings
+from accelsweep.records.layout import existing_sweep
+from accelsweep.records.plan import Manifest
+from accelsweep.records.run_files import block_of
+from accelsweep.run_config import ENTRY_AXES, EntryPoint
+
+
+def apply_recommendation(home: Path, name: str, *, force: bool = False) -> None:
+    """Write the recommended setting of a sweep into the project, or print the options to type.
+
+    A Hydra project gets an overlay in its `experiment` group, a LightningCLI a config file. Raises InputError if the
+    sweep does not measure the user's own script, recommends nothing, or if the file exists and `force` is not set.
+    """
+    folder = existing_sweep(home, name)
+    manifest = Manifest.read(folder.manifest)
+    if manifest.entry is None:
+        raise InputError(f"{name} does not measure a training script of your own, so there is nothing to write into")
+    if not folder.findings.is_file():
+        raise InputError(f"{name} has no findings yet: accelsweep run measures it")
+    choice = Findings.read(folder.findings).recommendation.choice
+    if choice is None:
+        raise InputError(f"{name} recommends no setting; its report says why: {folder.page}")
+    entry = block_of(folder, manifest, choice.setting).configs[choice.setting].entry
+    assert entry is not None, "a setting of a sweep of the user's own script"
+    values = _written_values(entry)
+    if entry.kind == "script" or not values:
+        say(f"{choice.sentence}\nnow: {shlex.join(['python', *entry.command, *entry.arguments])}")
+        if entry.trainer:
+            say(f"and in the script: Trainer({', '.join(f'{key}={value!r}' for key, value in entry.trainer.items())})")
+        return
+    target = _target(home, name, entry)
+    if target.exists() and not force:
+        raise InputError(f"{target} exists and was left unchanged: --force overwrites it")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes_atomically(target, _overlay(name, choice, entry, values).encode())
+    say(f"wrote {target.relative_to(home) if target.is_relative_to(home) else target}")
+    option = f"experiment={target.stem}" if entry.kind == "hydra" else f"--config {target.relative_to(home)}"
+    say(f"now: {shlex.join(['python', *entry.command])} {option}")
+
+
+def _written_values(entry: EntryPoint) -> dict[str, str]:
+    """Return the values in a setting's arguments, by dotted key; choices of config groups are not among them."""
+    pairs = [argument.lstrip("+-").partition("=") for argument in entry.arguments]
+    return {key: value for key, _, value in pairs if "/" not in key and "." in key}
+
+
+def _target(home: Path, name: str, entry: EntryPoint) -> Path:
+    if entry.kind == "lightning_cli":
+        return home / f"accelsweep-{name}.yaml"
+    return hydra_config_folder(home, entry) / "experiment" / f"accelsweep-{name}.yaml"
+
+
+def hydra_config_folder(home: Path, entry: EntryPoint) -> Path:
+    """Return the folder that the script passes to `hydra.main`. Raises InputError if it is not a constant."""
+    script = script_file(home, entry.command)
+    if script is not None:
+        for node in ast.walk(ast.parse(script.read_bytes())):
+            for decorator in getattr(node, "decorator_list", []):
+                for keyword in getattr(decorator, "keywords", []):
+                    if keyword.arg == "config_path" and isinstance(keyword.value, ast.Constant):
+                        return (script.parent / str(keyword.value.value)).resolve()
+    raise InputError(f"{shlex.join(entry.command)} does not name its config folder as a constant in hydra.main")
+
+
+def _overlay(name: str, choice: Choice, entry: EntryPoint, values: Mapping[str, str]) -> str:
+    tree: dict[str, Any] = {}
+    for key, value in values.items():
+        *parents, leaf = key.split(".")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = yaml.safe_load(value)
+    first = "# @package _global_\n" if entry.kind == "hydra" else ""
+    when = datetime.now(tz=UTC).date().isoformat()
+    return f"{first}# accelsweep, {when}, sweep {name}: {choice.sentence}\n{yaml.safe_dump(tree, sort_keys=False)}"
+
+
+# `accelsweep init` in a folder with a project.
+
+
+def describe_project(home: Path) -> bool:
+    """Write a commented `accelsweep.yaml` for the project in `home`; return False if it holds no training script.
+
+    Raises InputError if the file exists, or if there are several scripts.
+    """
+    path = home / PROJECT_FILE
+    if path.exists():
+        raise InputError(f"{path} exists and was left unchanged; now: accelsweep run")
+    project = project_in(home, None, required=False)
+    if project is None:
+        return False
+    with ProjectConfigs.of(project) as configs:
+        sides = ProjectGrid(project, configs, lambda _: None, DEFAULT_MINUTES)
+        text = _description(project, sides)
+    write_bytes_atomically(path, text.encode())
+    say(f"wrote {path.name}: {project.note()}")
+    say("now: accelsweep run")
+    return True
+
+
+def _description(project: Project, sides: ProjectGrid) -> str:
+    lines = [
+        "# How accelsweep runs this project. Every key may be left out; those below a # are what it found or assumes.",
+        f"entry: {project.command}",
+        f"# python: {project.python}",
+        "axes:  # where each axis goes",
+    ]
+    for axis in ENTRY_AXES:
+        target = sides.targets[axis]
+        if isinstance(target, str):
+            lines.append(f"  # {axis}: write the project's own key here")
+        elif target.key is None:
+            lines.append(f"  # {axis}: the argument of the Trainer is replaced")
+        else:
+            lines.append(f"  {axis}: {target.key}")
+    lines.append("# values: {precision: {bf16-mixed: bf16}}  # accelsweep's word: yours")
+    if sides.quality is not None:
+        lines.append(f"quality: {{metric: {sides.quality.metric}, better: {sides.quality.better}}}")
+    else:
+        lines.append("# quality: {metric: val_acc, better: max}  # a metric that your validation logs")
+    lines.append("# batch_is: per_device  # or global, if it is divided among the ranks; a trial finds out")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,59 @@
+"""Before the user's own script is measured: a trial of one setting, which shows whether it trains at all.
+
+A trial on several ranks also shows whether the script's batch size is that of each rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from accelsweep.config.setting import Setting, describe_axes
+from accelsweep.driver.console import say
+from accelsweep.errors import InputError
+from accelsweep.records.layout import SweepFolder
+from accelsweep.results import RankResult
+
+if TYPE_CHECKING:
+    from accelsweep.planning.plan import Plan
+    from accelsweep.planning.project_overrides import BatchMeaning
+
+
+def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[BatchMeaning], Plan]) -> Plan:
+    """Return the plan once a trial has succeeded; `again` plans anew, given what the batch size means.
+
+    There is no trial if the sweep does not measure the user's own script, measures it on a cluster, or has measured it
+    before. Raises InputError with the script's own error if the trial fails.
+    """
+    from accelsweep.executor.trial import try_setting
+
+    project = plan.manifest.entry
+    if project is None or plan.manifest.site.scheduler != "local" or folder.latest_records():
+        return plan
+    supported = [setting for setting in plan.settings if setting.unsupported is None]
+    several = [setting for setting in supported if setting.config.world_size > 1 and project.batch_is is None]
+    if not supported:
+        return plan
+    setting = min(several or supported[:1], key=lambda each: each.config.world_size)
+    say(f"trying a few steps first: {describe_axes(setting.axes)}")
+    trial = try_setting(folder, project, setting, plan.manifest.options.limits)
+    result = trial.result
+    if result is None or result.effective is None:
+        where = "" if result is None or result.user_location is None else f", in {result.user_location}"
+        raise InputError(f"{project.command} failed in its trial: {trial.conclusion.reason}{where}")
+    return again(_batch_meaning(setting, result)) if several else plan
+
+
+def _batch_meaning(setting: Setting, result: RankResult) -> BatchMeaning:
+    """Return whether the typed batch size is that of each rank or of all, given the first batch of one rank."""
+    assert result.effective is not None, "the caller has checked"
+    typed, seen, ranks = setting.config.batch_size, result.effective.batch_size, setting.config.world_size
+    if seen == typed:
+        return "per_device"
+    if seen * ranks == typed:
+        return "global"
+    raise InputError(
+        f"batch_size={typed} gave each of {ranks} ranks a first batch of {seen} samples, which is neither {typed} nor "
+        f"{typed // ranks}: write batch_is: per_device or global into accelsweep.yaml, and samples_per_step if a batch "
+        "holds a different number of samples"
+    )

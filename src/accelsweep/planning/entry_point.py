@@ -1,0 +1,370 @@
+"""Finds the user's own training script and how it takes its arguments, by reading sources and `accelsweep.yaml`.
+
+Nothing of the user's is imported here; `project_config` composes the project's config in a process of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, field_validator
+
+from accelsweep.config.value_errors import validated
+from accelsweep.errors import InputError, nearest
+from accelsweep.installation import shipped_root
+from accelsweep.json_documents import Frozen
+from accelsweep.planning.interpreter import query_interpreter
+from accelsweep.planning.source_digests import imported_packages, script_file
+from accelsweep.records.plan import MeasuredProject
+from accelsweep.run_config import ENTRY_AXES, EntryKind
+
+PROJECT_FILE = "accelsweep.yaml"
+
+_NEEDED = ("torch",)
+"""Packages that an environment needs for its runs to be measured."""
+
+_IGNORED_FOLDERS = frozenset(
+    {"tests", "test", "docs", "notebooks", "build", "dist", "site-packages", "node_modules", "sweeps", "reports"}
+)
+"""Folders that are not searched for a training script, in addition to hidden ones and virtual environments."""
+
+_FOLDER_DEPTH = 2
+"""How many folders below the working directory a training script is searched for."""
+
+
+class Quality(Frozen):
+    """The metric by which the user's own validation judges a model."""
+
+    metric: str = Field(min_length=1)
+    better: Literal["max", "min"] = "max"
+
+
+class ProjectFile(Frozen):
+    """`accelsweep.yaml`: what cannot be found by reading the project. Every key is optional.
+
+    `axes` maps an axis to the project's own key or option (`batch_size: data.train_batch_size`), and `values` maps its
+    values to the project's (`precision: {32-true: 32}`). `batch_is` is whether the project's batch size is that of each
+    rank or is divided among the ranks. `samples_per_step` is the number of samples in a step, for batches whose number
+    of samples cannot be seen.
+    """
+
+    entry: str | None = None
+    python: str | None = None
+    axes: dict[str, str] = Field(default_factory=dict)
+    values: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    quality: Quality | None = None
+    batch_is: Literal["per_device", "global"] | None = None
+    samples_per_step: int | None = Field(None, ge=1)
+
+    @field_validator("axes", "values")
+    @classmethod
+    def _known_axes(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for axis in value:
+            if axis not in (*ENTRY_AXES, "seed"):
+                raise ValueError(
+                    f"has no axis '{axis}'{nearest(axis, ENTRY_AXES)}; it may have {', '.join(ENTRY_AXES)} and seed"
+                )
+        return value
+
+
+@dataclass(frozen=True)
+class EntrySource:
+    """A training script and what its source reveals.
+
+    `command` is its path, or `-m` and a module, relative to the working directory, with its fixed arguments.
+    `options` are the long options that it declares to argparse, without the dashes.
+    """
+
+    command: tuple[str, ...]
+    file: Path
+    kind: EntryKind
+    options: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """The script as typed."""
+        return self.command[1] if self.command[0] == "-m" else self.command[0]
+
+
+@dataclass(frozen=True)
+class Project:
+    """The user's project in `home`: its training script, its interpreter, and its `accelsweep.yaml`.
+
+    `found` is whether the script was found rather than named, and `typed` is the command by which it was named on the
+    command line.
+    """
+
+    home: Path
+    entry: EntrySource
+    file: ProjectFile
+    python: str
+    found: bool
+    typed: str | None = None
+
+    @cached_property
+    def command(self) -> str:
+        """The command that runs the script, as typed in a shell."""
+        return shlex.join(["python", *self.entry.command])
+
+    @cached_property
+    def measured(self) -> MeasuredProject:
+        """What the manifest keeps about the project. Raises InputError if its interpreter does not run."""
+        if not self.own_environment:
+            return MeasuredProject(command=self.command, kind=self.entry.kind, typed=self.typed)
+        version, packages = query_interpreter(Path(self.python), f"the project's interpreter {self.python}")
+        if missing := [package for package in _NEEDED if package not in packages]:
+            raise InputError(
+                f"the project's interpreter {self.python} has no {' and no '.join(missing)}: name another one under "
+                f"`python` in {PROJECT_FILE}, or install it there"
+            )
+        software = {"python": version.split()[0], **packages}
+        return MeasuredProject(
+            command=self.command, kind=self.entry.kind, typed=self.typed, python=self.python, software=software
+        )
+
+    @cached_property
+    def package(self) -> Literal["lightning", "pytorch_lightning"]:
+        """The package whose Trainer the project uses: the one that its sources import, else the installed one."""
+        imported: set[str] = set()
+        for path in (self.entry.file, *_scripts(self.home, _FOLDER_DEPTH)):
+            imported |= imported_packages(path) & {"lightning", "pytorch_lightning"}
+            if imported:
+                break
+        installed = self.measured.software
+        if not imported and installed and "lightning" not in installed:
+            imported = {"pytorch_lightning"}
+        return "pytorch_lightning" if imported == {"pytorch_lightning"} else "lightning"
+
+    def note(self) -> str:
+        """Return the sentence in which a plan names the script and its environment."""
+        found = " (found by reading the sources; --entry names another)" if self.found else ""
+        software = self.measured.software
+        versions = ", ".join(
+            f"{name} {software[name]}" for name in ("torch", "lightning", "pytorch-lightning") if name in software
+        )
+        where = f", run by {self.python} ({versions})" if self.own_environment else ""
+        return f"training script: {self.command}{found}{where}"
+
+    @property
+    def own_environment(self) -> bool:
+        """Whether the project has an interpreter other than accelsweep's own."""
+        return Path(self.python).absolute() != Path(sys.executable).absolute()
+
+
+def measured_project(home: Path, entry: str | None, overrides: Sequence[str]) -> Project | None:
+    """Return the project whose own script a sweep measures; None if accelsweep composes the model and data.
+
+    Without `entry`, that depends on the folder and on the overrides: experiments and classes of accelsweep's config
+    mean the latter. Raises the same exceptions as `project_in`.
+    """
+    if entry is not None or (home / PROJECT_FILE).is_file():
+        return project_in(home, entry)
+    if (home / "conf" / "experiment").is_dir() or any(map(_composes, overrides)):
+        return None
+    return project_in(home, None, required=False)
+
+
+def _composes(override: str) -> bool:
+    """Return whether an override chooses a shipped experiment, or a class of the user's in accelsweep's config."""
+    key, _, value = override.lstrip("+").partition("=")
+    if key == "experiment":
+        return (shipped_root() / "conf" / "experiment" / f"{value}.yaml").is_file()
+    return key.split(".")[0] in ("model", "data") and key.endswith("._target_")
+
+
+def project_in(home: Path, entry: str | None, *, required: bool = True) -> Project | None:
+    """Return the project in `home`, with the training script in the command `entry`, `accelsweep.yaml`, or the sources.
+
+    Returns None if nothing names a script, none is found and none is `required`. Raises InputError if there are several
+    candidates, or if the script, the interpreter or `accelsweep.yaml` is invalid.
+    """
+    file = _project_file(home)
+    given = entry if entry is not None else file.entry
+    if given is not None:
+        python, source = _parse_command(home, given)
+        return Project(home, source, file, python or _interpreter(home, file), found=False, typed=entry)
+    candidates = list(training_scripts(home))
+    if not candidates:
+        if required:
+            raise InputError(
+                f"no training script was found in {home}: name it with --entry 'python SCRIPT', or under `entry` in "
+                f"{PROJECT_FILE}"
+            )
+        return None
+    first, *others = _preferred(candidates)
+    if others:
+        listed = ", ".join(f"--entry 'python {each.name}'" for each in (first, *others))
+        raise InputError(f"there are several training scripts in {home}; choose one: {listed}")
+    return Project(home, first, file, _interpreter(home, file), found=True)
+
+
+def _project_file(home: Path) -> ProjectFile:
+    path = home / PROJECT_FILE
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return ProjectFile()
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    return validated(ProjectFile, content or {}, "", lambda _: str(path))
+
+
+def _parse_command(home: Path, given: str) -> tuple[str | None, EntrySource]:
+    """Return the interpreter that a command names, if it is not just `python`, and its script."""
+    try:
+        words = shlex.split(given)
+    except ValueError as error:
+        raise InputError(f"--entry {given!r} is not a valid command: {error}") from None
+    python = None
+    if words and Path(words[0]).name.startswith("python"):
+        python = words.pop(0)
+    if not words or words == ["-m"]:
+        raise InputError(f"--entry {given!r} names no script: write --entry 'python SCRIPT'")
+    path = script_file(home, words)
+    if path is None or path.suffix != ".py":
+        what = f"no module {words[1]}" if words[0] == "-m" else f"no Python script {words[0]}"
+        raise InputError(f"--entry {given!r}: there is {what} in {home}; write --entry 'python SCRIPT ARGUMENTS'")
+    source = _read_source(path)
+    if source is None:
+        raise InputError(f"--entry {given!r}: {path} is not valid Python")
+    python = None if python in (None, "python", "python3") else python
+    if python is not None:
+        python = _existing_interpreter(home, python, f"--entry {given!r}")
+    return python, replace(source, command=tuple(words))
+
+
+def _interpreter(home: Path, file: ProjectFile) -> str:
+    """Return the project's interpreter: that of `accelsweep.yaml`, its `.venv`, the active environment, or ours."""
+    if file.python is not None:
+        return _existing_interpreter(home, file.python, f"python in {home / PROJECT_FILE}")
+    active = (os.environ.get(name) for name in ("VIRTUAL_ENV", "CONDA_PREFIX"))
+    for folder in (home / ".venv", *(Path(name) for name in active if name)):
+        python = folder / "bin" / "python"
+        if os.access(python, os.X_OK):
+            return str(python)
+    return sys.executable
+
+
+def _existing_interpreter(home: Path, given: str, where: str) -> str:
+    path = Path(given).expanduser()
+    path = path / "bin" / "python" if (home / path).is_dir() else path
+    found = shutil.which(given) if path.name == given else None
+    python = Path(found) if found else home / path
+    if not os.access(python, os.X_OK) or python.is_dir():
+        raise InputError(f"{where}: there is no interpreter {python}")
+    return str(python.absolute())  # not resolved: a virtual environment's interpreter is a link
+
+
+# Reading sources.
+
+
+def training_scripts(home: Path) -> Iterator[EntrySource]:
+    """Yield the scripts in `home` that train with Lightning when run, sorted by path."""
+    for path in sorted(_scripts(home, _FOLDER_DEPTH)):
+        source = _read_source(path)
+        if source is not None and source.file == path and _trains(path):
+            yield replace(source, command=(path.relative_to(home).as_posix(),))
+
+
+def _scripts(folder: Path, depth: int) -> Iterator[Path]:
+    for path in folder.iterdir():
+        if path.name.startswith(".") or path.name in _IGNORED_FOLDERS or (path / "pyvenv.cfg").exists():
+            continue
+        if path.is_dir():
+            if depth:
+                yield from _scripts(path, depth - 1)
+        elif path.suffix == ".py" and not path.name.startswith("test_"):
+            yield path
+
+
+def _preferred(candidates: list[EntrySource]) -> list[EntrySource]:
+    """Return the candidates named `train`, else those with `train` in their names, else all."""
+    named = [each for each in candidates if Path(each.name).stem == "train"]
+    return named or [each for each in candidates if "train" in Path(each.name).stem] or candidates
+
+
+def _tree(path: Path) -> ast.Module | None:
+    try:
+        return ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, OSError):
+        return None
+
+
+def _read_source(path: Path) -> EntrySource | None:
+    """Return what a script's source reveals; None if it is not valid Python."""
+    tree = _tree(path)
+    if tree is None:
+        return None
+    calls = _called_names(tree)
+    kind: EntryKind = "script"
+    if "hydra.main" in calls:
+        kind = "hydra"
+    elif "LightningCLI" in calls or _subclasses_of(tree, "LightningCLI") & calls:
+        kind = "lightning_cli"
+    return EntrySource((str(path),), path, kind, frozenset(_argparse_options(tree)))
+
+
+def _called_names(tree: ast.AST) -> set[str]:
+    """Return the names that are called or used as decorators: `Trainer` for `pl.Trainer(...)`, and `hydra.main`."""
+    names = set()
+    for node in ast.walk(tree):
+        functions: list[ast.expr] = []
+        if isinstance(node, ast.Call):
+            functions = [node.func]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions = list(node.decorator_list)
+        for function in functions:
+            if isinstance(function, ast.Attribute):
+                names.add(function.attr)
+                if isinstance(function.value, ast.Name):
+                    names.add(f"{function.value.id}.{function.attr}")
+            elif isinstance(function, ast.Name):
+                names.add(function.id)
+    return names
+
+
+def _subclasses_of(tree: ast.AST, base: str) -> set[str]:
+    classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return {each.name for each in classes if any(ast.unparse(parent).endswith(base) for parent in each.bases)}
+
+
+def _trains(path: Path) -> bool:
+    """Return whether a script is run as a program and trains with Lightning."""
+    tree = _tree(path)
+    assert tree is not None, "the caller has read it"
+    calls = _called_names(tree)
+    if "hydra.main" in calls:
+        return bool(calls & {"fit", "Trainer"}) or "train" in path.stem
+    runs = any(isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in tree.body)
+    runs = runs or any(isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) for node in tree.body)
+    return runs and bool(calls & {"LightningCLI", "Trainer"} or _subclasses_of(tree, "LightningCLI") & calls)
+
+
+def _argparse_options(tree: ast.AST) -> Iterator[str]:
+    """Yield the names of the long options passed to `add_argument`, as written."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+            for argument in node.args:
+                if isinstance(argument, ast.Constant) and str(argument.value).startswith("--"):
+                    yield str(argument.value)[2:]
+
+
+def option_for(options: Mapping[str, Any] | frozenset[str], *names: str) -> str | None:
+    """Return the first of `names` that is an option, with dashes or underscores."""
+    for name in names:
+        for spelling in (name, name.replace("_", "-"), name.replace("-", "_")):
+            if spelling in options:
+                return spelling
+    return None

@@ -1,0 +1,482 @@
+"""Decides which of two configs an override belongs to, and writes accelsweep's axes as the project's own arguments.
+
+accelsweep's config (axes and options) and the project's config are composed separately. An override goes to the project
+if the project's config has its key. If both have the key, it must be written as `sweep.KEY` or `project.KEY`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from hydra.core.override_parser.types import Override
+
+from accelsweep.config.grid import GridPoint, axis_name, plan_config_of
+from accelsweep.config.hydra import Composer, Grid
+from accelsweep.config.hydra_errors import dotted_keys
+from accelsweep.config.setting import PLAN_KEYS
+from accelsweep.devices import kinds
+from accelsweep.errors import InputError, nearest
+from accelsweep.plain_json import MISSING, canonical_json, look_up
+from accelsweep.planning.entry_point import PROJECT_FILE, Project, Quality, option_for
+from accelsweep.planning.project_config import Composed, ProjectConfigs
+from accelsweep.run_config import ENTRY_AXES
+
+DEFAULT_AXES = frozenset({"batch_size", "precision", "devices", "num_nodes"})
+"""Axes of a sweep without axes. If one of them or a key of the project is typed, nothing is added."""
+
+DEFAULT_MINUTES = 10.0
+"""About how long a sweep without axes takes."""
+
+_DEFAULT_REPEATS = 3
+
+_LEAST_RUN_SECONDS = 5.0
+"""Roughly how long a run takes in addition to its window: imports of the project, data, warm-up, the probe pass."""
+
+OURS, THEIRS = "sweep.", "project."
+"""Prefixes that say which config an override belongs to."""
+
+_TRAINER_AXES = ("accelerator", "devices", "num_nodes", "precision")
+
+_LIGHTNING_PRECISIONS = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
+"""Lightning's older names of precisions, and its present ones."""
+
+_LIGHTNING_ACCELERATORS = {"gpu": "cuda", "cuda": "cuda", "cpu": "cpu", "mps": "mps"}
+
+_THEIR_ACCELERATORS = {"cuda": "gpu", "rocm": "gpu"}
+"""What Lightning's users write for a kind of device."""
+
+
+BatchMeaning = Literal["per_device", "global"]
+"""Whether a batch size is that of each rank, or is divided among all ranks."""
+
+
+@dataclass(frozen=True)
+class SplitOverrides:
+    """Overrides as typed, divided between accelsweep and the project."""
+
+    ours: tuple[str, ...]
+    theirs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class AxisTarget:
+    """Where an axis goes: the project's `key` or option, or, if it is None, the argument that replaces the Trainer's.
+
+    `added` is whether the project's config lacks the key, so that Hydra must be told to add it.
+    """
+
+    key: str | None
+    added: bool = False
+
+
+@dataclass
+class ProjectGrid:
+    """The project's side of a grid: where overrides and axes go, and the config of each point."""
+
+    project: Project
+    configs: ProjectConfigs | None
+    known_batch_meaning: Callable[[str | None], BatchMeaning | None]
+    minutes: float
+    auto: str = "cpu"
+    sweep_name: str | None = None
+    notes: list[str] = field(default_factory=list)
+    defaults: list[str] = field(default_factory=list)
+
+    @cached_property
+    def base(self) -> Composed:
+        """The project's own config without any override; empty for a script."""
+        return self._compose(())
+
+    def _compose(self, arguments: Sequence[str]) -> Composed:
+        return Composed({}, {}) if self.configs is None else self.configs.compose(arguments)
+
+    @cached_property
+    def batch_meaning(self) -> BatchMeaning | None:
+        """What the script's batch size means on several ranks; None if unknown."""
+        return self.project.file.batch_is or self.known_batch_meaning(self.sweep_name)
+
+    # Overrides
+
+    def split(self, composer: Composer, overrides: Sequence[str], known: Sequence[str]) -> SplitOverrides:
+        """Divide overrides; `known` are the top-level keys and groups of accelsweep's config.
+
+        Raises InputError for a key that neither config has, or that both have.
+        """
+        ours: list[str] = []
+        theirs: list[str] = []
+        for line in overrides:
+            override = composer.parse(line)
+            key = override.key_or_group
+            if line == "batch_size=auto" or (key == "task" and line != "task=train_throughput"):
+                remedy = "set batch_size to numbers" if key == "batch_size" else "only task=train_throughput is"
+                raise InputError(f"{line} is not possible with a script of your own: {remedy}")
+            if key == "quality":
+                ours += _quality_overrides(line, str(override.value()))
+            elif key.startswith(OURS):
+                ours.append(line.replace(OURS, "", 1))
+            elif key.startswith(THEIRS):
+                theirs.append(line.replace(THEIRS, "", 1))
+            elif key in ENTRY_AXES or override.is_hydra_override():
+                ours.append(line)
+            else:
+                self._assign(line, override, known, ours, theirs)
+        return SplitOverrides(tuple(ours), tuple(theirs))
+
+    def _assign(self, line: str, override: Override, known: Sequence[str], ours: list[str], theirs: list[str]) -> None:
+        key = override.key_or_group
+        is_ours = key.partition(".")[0].partition("/")[0] in known
+        is_theirs = self._has(override)
+        if is_ours and is_theirs:
+            raise InputError(
+                f"{line}: both accelsweep and the project have the key '{key}': write {OURS}{line} or {THEIRS}{line}"
+            )
+        if not is_ours and not is_theirs:
+            words = [*known, *ENTRY_AXES, *self._their_keys]
+            hint = nearest(key, words)
+            add = (
+                "" if self.project.entry.kind == "script" else f"; to add a key to the project's config, write +{line}"
+            )
+            raise InputError(f"{line}: neither accelsweep nor {self.project.entry.name} has the key '{key}'{hint}{add}")
+        (ours if is_ours else theirs).append(line)
+
+    def _has(self, override: Override) -> bool:
+        key = override.key_or_group
+        if self.project.entry.kind == "script":
+            return option_for(self.project.entry.options, key) is not None
+        if override.is_add() or override.is_force_add() or override.is_delete():
+            return True
+        return key in self.base.choices or look_up(self.base.config, key) is not MISSING or "/" in key
+
+    @cached_property
+    def _their_keys(self) -> list[str]:
+        return [*dotted_keys(self.base.config), *self.base.choices, *sorted(self.project.entry.options)]
+
+    @cached_property
+    def quality(self) -> Quality | None:
+        """The metric and direction of the project's checkpoints, early stopping or `optimized_metric`; else None."""
+        if self.project.file.quality is not None:
+            return self.project.file.quality
+        config = self.base.config
+        for name in ("ModelCheckpoint", "EarlyStopping"):
+            for _, node in _mappings(config):
+                target = str(node.get("_target_", node.get("class_path", "")))
+                given = node.get("init_args", node)
+                if target.endswith(f".{name}") and isinstance(given, Mapping) and given.get("monitor"):
+                    mode = given.get("mode") or "min"
+                    return Quality(metric=str(given["monitor"]), better="max" if mode == "max" else "min")
+        metric = config.get("optimized_metric")
+        if not isinstance(metric, str):
+            return None
+        return Quality(metric=metric, better="min" if "loss" in metric or "error" in metric else "max")
+
+    def quality_overrides(self, typed: Sequence[str]) -> list[str]:
+        """Return the overrides of `measure` that measure the project's quality, unless `typed` ones do."""
+        if any(line.startswith("measure.quality_metric=") for line in typed):
+            return []
+        if self.quality is None:
+            if "measure.quality_samples=null" in typed:
+                return ["measure.quality_metric=null"]
+            self.notes.append(
+                "quality is not measured, because no ModelCheckpoint, EarlyStopping or optimized_metric names a "
+                "metric: name one that the validation logs with quality=METRIC"
+            )
+            return ["measure.quality_samples=null", "measure.quality_metric=null"]
+        self.notes.append(f"quality: {self.quality.metric} ({self.quality.better} is better), as the project says")
+        return [f"measure.quality_metric='{self.quality.metric}'", f"measure.quality_better={self.quality.better}"]
+
+    # Axes
+
+    @cached_property
+    def targets(self) -> dict[str, AxisTarget | str]:
+        """Where each axis goes; for an axis that the project does not take, why not."""
+        return {axis: self._target(axis) for axis in ENTRY_AXES}
+
+    def _target(self, axis: str) -> AxisTarget | str:
+        if (key := self.project.file.axes.get(axis)) is not None:
+            return self._existing_or_added(key.lstrip("-"))
+        if self.project.entry.kind == "script":
+            options = self.project.entry.options
+            names = {"batch_size": ("batch_size", "train_batch_size", "bs"), "devices": ("devices", "gpus")}
+            option = option_for(options, *names.get(axis, (axis,)))
+            if option is None and axis == "batch_size":
+                return self._unmapped(axis, [])
+            return AxisTarget(option)
+        if axis == "batch_size":
+            return self._batch_size_target()
+        node = self._trainer_node
+        if node is None:
+            return AxisTarget(None)
+        return self._existing_or_added(f"{node}.{axis}")
+
+    def _existing_or_added(self, key: str) -> AxisTarget:
+        return AxisTarget(key, added=look_up(self.base.config, key) is MISSING)
+
+    @cached_property
+    def _trainer_node(self) -> str | None:
+        """The dotted key of the Trainer's arguments in the project's config; None if there is none."""
+        config = self.base.config
+        nodes = [key for key, value in _mappings(config) if str(value.get("_target_", "")).endswith(".Trainer")]
+        if not nodes:
+            nodes = [key for key, value in _mappings(config) if {"max_epochs", "accelerator"} <= {*value}]
+        if not nodes and isinstance(config.get("trainer"), Mapping):
+            nodes = ["trainer"]
+        return nodes[0] if nodes else None
+
+    def _batch_size_target(self) -> AxisTarget | str:
+        keys = [
+            key
+            for key in dotted_keys(self.base.config)
+            if key.rpartition(".")[2] in ("batch_size", "train_batch_size", "batch_size_train")
+            and isinstance(look_up(self.base.config, key), int)
+        ]
+        train = [key for key in keys if not {"val", "test", "eval", "valid", "predict"} & {*key.split(".")}]
+        preferred = [key for key in train if key.split(".")[0] in ("data", "datamodule", "dataset", "dataloader")]
+        for candidates in (preferred, train):
+            if len(candidates) == 1:
+                return AxisTarget(candidates[0])
+        return self._unmapped("batch_size", preferred or train)
+
+    def _unmapped(self, axis: str, candidates: Sequence[str]) -> str:
+        found = f"several keys may be it ({', '.join(candidates)})" if candidates else "no key or option looks like it"
+        example = candidates[0] if candidates else "data.batch_size"
+        return (
+            f"{axis} has no known place in the arguments of {self.project.entry.name}, because {found}: write it into "
+            f"{PROJECT_FILE}, for example `axes: {{{axis}: {example}}}`"
+        )
+
+    def value_of(self, axis: str, config: Mapping[str, Any]) -> Any:
+        """Return the value of an axis in the project's composed config, in accelsweep's words; None if unset."""
+        target = self.targets[axis]
+        if isinstance(target, str) or target.key is None:
+            return None
+        value = look_up(config, target.key)
+        return None if value is MISSING or value == "???" else self._in_our_words(axis, value)
+
+    def _in_our_words(self, axis: str, value: Any) -> Any:
+        ours = {canonical_json(theirs): word for word, theirs in self.project.file.values.get(axis, {}).items()}
+        if (word := ours.get(canonical_json(value))) is not None:
+            return int(word) if axis in ("devices", "num_nodes", "batch_size") else word
+        if axis == "accelerator":
+            return (
+                self.auto
+                if value in (None, "auto", "gpu") and self.auto != "cpu"
+                else {None: "cpu", "auto": self.auto}.get(value, _LIGHTNING_ACCELERATORS.get(str(value), str(value)))
+            )
+        if axis == "devices":
+            if isinstance(value, Sequence) and not isinstance(value, str):
+                return len(value)
+            return None if value in ("auto", -1, "-1") else int(value)
+        if axis == "precision":
+            return "32-true" if value is None else _LIGHTNING_PRECISIONS.get(str(value), str(value))
+        return value
+
+    def arguments(self, axis: str, value: Any) -> tuple[list[str], dict[str, Any]]:
+        """Return an axis value as arguments of the project, and as arguments that replace the Trainer's."""
+        target = self.targets[axis]
+        assert not isinstance(target, str), "the caller has checked"
+        theirs = self.project.file.values.get(axis, {}).get(str(value), MISSING)
+        if theirs is MISSING:
+            theirs = value
+            if axis == "accelerator":
+                kind = str(value).partition(":")[0]
+                theirs = _THEIR_ACCELERATORS.get(kind, kind)
+        if target.key is None:
+            return [], {axis: theirs}
+        if self.project.entry.kind == "hydra":
+            return [f"{'++' if target.added else ''}{target.key}={_hydra_text(theirs)}"], {}
+        return [f"--{target.key}={theirs}"], {}
+
+    def own_argument(self, line: str, override: Override) -> list[str]:
+        """Return one of the project's overrides, with a single value, as its argument."""
+        if self.project.entry.kind == "hydra":
+            return [line]
+        key = override.key_or_group
+        value = line.partition("=")[2]
+        return [f"--{option_for(self.project.entry.options, key) or key}={value}"]
+
+    def run_arguments(self) -> tuple[str, ...]:
+        """Return the templates of arguments that differ in each run."""
+        templates = []
+        seed = self.project.file.axes.get("seed", "").lstrip("-")
+        if self.project.entry.kind == "hydra":
+            templates += ["hydra.mode=RUN", "hydra.run.dir='{folder}'"]
+            if seed or "seed" in self.base.config:
+                templates.append(f"{seed or 'seed'}={{seed}}")
+        elif self.project.entry.kind == "lightning_cli":
+            if seed or "seed_everything" in self.base.config:
+                templates.append(f"--{seed or 'seed_everything'}={{seed}}")
+        elif option := seed or option_for(self.project.entry.options, "seed"):
+            templates.append(f"--{option}={{seed}}")
+        return tuple(templates)
+
+    # A sweep without axes
+
+    def default_axes(self) -> list[str]:
+        """Return the overrides of a sweep for which no axis was typed: the axes, and windows that fit into `minutes`.
+
+        The project's own values come first, so that they are the baseline.
+        """
+        minutes = self.minutes
+        axes: dict[str, list[Any]] = {
+            "batch_size": self._default_batch_sizes(),
+            "precision": self._default_precisions(),
+        }
+        axes["devices"] = self._default_devices()
+        axes = {axis: values for axis, values in axes.items() if len(values) > 1}
+        left_out = []
+        budget = 60 * minutes
+        while math.prod(map(len, axes.values())) * _DEFAULT_REPEATS * _LEAST_RUN_SECONDS > budget:
+            longest = max(axes, key=lambda axis: len(axes[axis]))
+            if len(axes[longest]) == 1:
+                break
+            left_out.append(f"{longest}={axes[longest].pop()}")
+        runs = (math.prod(map(len, axes.values())) + 1) * _DEFAULT_REPEATS
+        window = min(5.0, max(1.0, round(budget / runs - _LEAST_RUN_SECONDS, 1)))
+        self.notes.append(
+            f"no axis was given: {', '.join(axes)} around the project's own values, within about {minutes:g} minutes "
+            "(--minutes)" + (f"; left out: {', '.join(left_out)}" if left_out else "")
+        )
+        chosen = [f"{axis}={','.join(map(str, values))}" for axis, values in axes.items()]
+        return [*chosen, f"repeats={_DEFAULT_REPEATS}", f"measure.min_seconds={window}", "measure.min_steps=20"]
+
+    def _default_batch_sizes(self) -> list[int]:
+        size = self.value_of("batch_size", self.base.config)
+        return [size, 2 * size, 4 * size] if isinstance(size, int) else []
+
+    def _default_precisions(self) -> list[str]:
+        own = self.value_of("precision", self.base.config) or "32-true"
+        return [own, *(other for other in ("32-true", "bf16-mixed") if other != own)]
+
+    def _default_devices(self) -> list[int]:
+        kind = self.value_of("accelerator", self.base.config) or self.auto
+        own = self.value_of("devices", self.base.config) or 1
+        if kind == "cpu":
+            return [own]
+        count = sum(device.count for device in kinds.inventory() if device.accelerator == kind)
+        return [own, *(other for other in (1, count) if other not in (own, 0))]
+
+    # Points
+
+    def points(self, composer: Composer, grid: Grid, theirs: Sequence[str]) -> Iterator[GridPoint]:
+        """Yield the grid's points: each of accelsweep's jobs with each combination of the project's values."""
+        own = [composer.parse(line) for line in theirs]
+        values = [_single_values(line, override) for line, override in zip(theirs, own, strict=True)]
+        swept = [index for index, override in enumerate(own) if override.is_sweep_override()]
+        for job in grid.jobs:
+            config: Any = composer.compose_for_grid(job)
+            plan_config = plan_config_of(composer, job)
+            typed = {composer.parse(line).key_or_group: composer.parse(line).value() for line in job}
+            for combination in itertools.product(*values):
+                axes = {
+                    axis_name(composer.parse(job[index])): typed[composer.parse(job[index]).key_or_group]
+                    for index in grid.swept
+                }
+                axes |= {axis_name(own[index]): composer.parse(combination[index]).value() for index in swept}
+                yield self._point(composer, config, typed, combination, axes, plan_config)
+
+    def _point(
+        self,
+        composer: Composer,
+        config: Any,
+        typed: Mapping[str, Any],
+        own: Sequence[str],
+        axes: dict[str, Any],
+        plan_config: dict[str, Any],
+    ) -> GridPoint:
+        from omegaconf import OmegaConf
+
+        base: Any = OmegaConf.to_container(
+            OmegaConf.masked_copy(config, [k for k in config if k != "hydra"]), resolve=True
+        )
+        scientific = {key: value for key, value in base.items() if key not in PLAN_KEYS}
+        arguments = [word for line in own for word in self.own_argument(line, composer.parse(line))]
+        trainer: dict[str, Any] = {}
+        unsupported = None
+        for axis in ENTRY_AXES:
+            if axis not in typed:
+                continue
+            value = self.auto if typed[axis] == "auto" else typed[axis]
+            scientific[axis] = value
+            if isinstance(reason := self.targets[axis], str):
+                unsupported = reason
+                continue
+            words, replaced = self.arguments(axis, value)
+            arguments += words
+            trainer |= replaced
+        composed = self._compose(arguments)
+        for axis in ENTRY_AXES:
+            if axis not in typed:
+                found = self.value_of(axis, composed.config)
+                scientific[axis] = self._default(axis) if found is None else found
+        scientific["entry"] = {
+            "kind": self.project.entry.kind,
+            "command": list(self.project.entry.command),
+            "arguments": arguments,
+            "run_arguments": list(self.run_arguments()),
+            "trainer": trainer,
+            "targets": {
+                axis: target.key
+                for axis, target in self.targets.items()
+                if not isinstance(target, str) and target.key is not None
+            },
+            "config": composed.config or None,
+            "package": self.project.package,
+        }
+        unsupported = unsupported or self._divide_batch(scientific) or self._unsupported_nodes(scientific)
+        return GridPoint(axes, scientific, plan_config, composed.choices, frozenset(), unsupported)
+
+    def _unsupported_nodes(self, scientific: Mapping[str, Any]) -> str | None:
+        if scientific["num_nodes"] == 1 or not self.project.own_environment:
+            return None
+        return f"num_nodes={scientific['num_nodes']}: runs on several nodes use accelsweep's own environment only"
+
+    def _default(self, axis: str) -> Any:
+        defaults = {"accelerator": self.auto, "devices": 1, "num_nodes": 1, "precision": "32-true", "batch_size": 1}
+        return defaults[axis]
+
+    def _divide_batch(self, scientific: dict[str, Any]) -> str | None:
+        """Turn a global batch size into that of each rank; return why this is impossible."""
+        ranks, batch = scientific["devices"] * scientific["num_nodes"], scientific["batch_size"]
+        if self.batch_meaning != "global" or ranks == 1:
+            return None
+        scientific["entry"]["global_batch"] = batch
+        if batch % ranks:
+            return f"batch_size={batch} is the global batch size here, which {ranks} ranks cannot divide evenly"
+        scientific["batch_size"] = batch // ranks
+        return None
+
+
+def _quality_overrides(line: str, value: str) -> list[str]:
+    metric, _, better = value.partition(":")
+    if better not in ("", "max", "min") or not metric:
+        raise InputError(f"{line}: write quality=METRIC, or quality=METRIC:min if lower values are better")
+    return [f"measure.quality_metric='{metric}'", f"measure.quality_better={better or 'max'}"]
+
+
+def _mappings(value: Any, prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if prefix and isinstance(value, Mapping):
+        yield prefix, value
+    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from _mappings(item, f"{prefix}.{key}" if prefix else str(key))
+
+
+def _single_values(line: str, override: Override) -> list[str]:
+    """Return an override with several values as one override for each value."""
+    if not override.is_sweep_override():
+        return [line]
+    key = line.partition("=")[0]
+    return [f"{key}={value}" for value in override.sweep_string_iterator()]
+
+
+def _hydra_text(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)

@@ -1,0 +1,80 @@
+"""Runs the user's own training script as `python SCRIPT ARGUMENTS` does, and measures its first training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from accelsweep.errors import InputError
+from accelsweep.run_config import EntryPoint
+from accelsweep.worker.project_files import ProjectFiles
+from accelsweep.worker.rank_setup import RankPlace, seed_all
+from accelsweep.worker.run_spec import RunSpec
+from accelsweep.worker.script import run_script
+
+
+def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[str, ...]], None]) -> None:
+    """Run the script; once its training is set up, call `measure` with the files it has read, then leave the script.
+
+    Raises what the script or `measure` raises, and InputError if the script ends without being measured.
+    """
+    from accelsweep.worker.loops.entry_point import Measured, observe_trainers
+
+    entry = spec.config.entry
+    assert entry is not None, "the caller checks"
+    outcome, files = _Outcome(), ProjectFiles(Path.cwd())
+
+    def measure_once() -> None:
+        files.stop()
+        with outcome:
+            measure(files.paths())
+
+    os.environ["TORCHELASTIC_RUN_ID"] = spec.run.name  # makes Lightning take the ranks that are already running
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # otherwise Hydra turns every exception of the script into sys.exit(1)
+    observe_trainers(spec, measure_once)
+    seed_all(spec.run.seed)
+    try:
+        run_script([*entry.command, *_arguments(spec, entry, place)])
+    except Measured:
+        return
+    except SystemExit as error:
+        outcome.raise_error()
+        if outcome.measured:
+            return
+        raise InputError(f"{_name(entry)} ended with sys.exit({error.code!r}) before it was measured") from error
+    outcome.raise_error()
+    if not outcome.measured:
+        raise InputError(
+            f"{_name(entry)} ended without calling Trainer.fit, so there is nothing to measure: pass the script that "
+            "trains to --entry, with the arguments that make it train"
+        )
+
+
+class _Outcome:
+    """Remembers how the measurement ended, because the script may catch its exception."""
+
+    def __init__(self) -> None:
+        self.measured = False
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.measured, self._error = error is None, error
+
+    def raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+def _arguments(spec: RunSpec, entry: EntryPoint, place: RankPlace) -> list[str]:
+    folder = spec.scratch() / f"rank-{place.rank}"
+    folder.mkdir(parents=True, exist_ok=True)
+    values = {"seed": spec.run.seed, "folder": folder}
+    return [*entry.arguments, *(template.format(**values) for template in entry.run_arguments)]
+
+
+def _name(entry: EntryPoint) -> str:
+    return entry.command[1] if entry.command[0] == "-m" else entry.command[0]

@@ -1,0 +1,100 @@
+"""Forks the ranks of runs in another environment: loads torch and Lightning there once, so that each run need not.
+
+The executor starts it with that environment's interpreter and a socket. The first message says whether forking is safe.
+Each request names a spec and the variables of each rank, and carries the descriptors of the log and the leases. The
+answers are the process IDs and, later, the exit code of each process. The server ends with the executor.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+from accelsweep.devices import linux
+from accelsweep.ipc import Signals, receive, receive_descriptors, send
+from accelsweep.worker.forking import UnsafeFork, call, prepare_to_fork, redirect_streams
+from accelsweep.worker.main import preload, run_rank
+from accelsweep.worker.run_spec import RunSpec
+
+_MOST_DESCRIPTORS = 64  # the log, the machine's lock, and one for each device
+
+
+def main(descriptor: int) -> None:
+    """Serve the executor at the other end of the socket until it is gone."""
+    linux.die_with_parent(os.getppid())
+    connection = socket.socket(fileno=descriptor)
+    try:
+        prepare_to_fork(preload)
+    except UnsafeFork as error:
+        send(connection, {"unsafe": str(error)})
+        return
+    except ImportError as error:
+        send(connection, {"unsafe": f"{type(error).__name__}: {error}"})
+        return
+    signals = Signals()
+    with signals.caught():
+        send(connection, {"ready": os.getpid()})
+        while signals.stop is None:
+            signals.wait(60.0, [connection.fileno()])
+            _report_ended(connection)
+            if select.select([connection], [], [], 0)[0] and not _serve(connection):
+                return
+
+
+def _report_ended(connection: socket.socket) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        send(connection, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
+
+
+def _serve(connection: socket.socket) -> bool:
+    """Fork the ranks of one request; return whether the executor is still there."""
+    descriptors = receive_descriptors(connection, _MOST_DESCRIPTORS)
+    request = receive(connection)
+    if request is None or not descriptors:
+        return False
+    pids: list[int] = []
+    for environment in request["environments"]:
+        group = pids[0] if pids else 0
+        with Signals.blocked():
+            pid = os.fork()
+            if pid == 0:
+                _run_child(connection, request, environment, group, descriptors[0])
+        pids.append(pid)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    send(connection, {"pids": pids})
+    return True
+
+
+def _run_child(
+    connection: socket.socket, request: dict[str, Any], environment: dict[str, str], group: int, log: int
+) -> NoReturn:
+    """Run one rank in a forked child, which keeps the leases' descriptors open as long as it lives."""
+    code = 1
+    try:
+        parent = os.getppid()
+        os.setpgid(0, group)
+        linux.die_with_parent(parent)
+        linux.volunteer_for_oom_kill()
+        connection.close()
+        redirect_streams(log)
+        Signals.reset_in_child()
+        os.environ.update(environment)
+        os.chdir(request["cwd"])
+        signal.set_wakeup_fd(-1)
+        code = call(run_rank, RunSpec.read(Path(request["spec"])))
+    except BaseException:  # noqa: BLE001  a forked child must never return into the server's loop
+        traceback.print_exc()
+    finally:
+        os._exit(code)

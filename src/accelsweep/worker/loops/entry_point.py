@@ -1,0 +1,317 @@
+"""`loop: entry`: the first `Trainer.fit` of the user's own script, measured without changing the script.
+
+`observe_trainers` changes Lightning's Trainer for this process: it gets our callback and loses what would end the
+training or write files. Its fit loop hands over to `measure` once training is set up. Every phase of the measurement
+then continues the same training, and `Measured` leaves the script when all are finished.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import math
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback, Checkpoint, EarlyStopping, ModelSummary, ProgressBar, Timer
+from lightning.pytorch.loops.fit_loop import _FitLoop
+from torchmetrics import Metric
+
+from accelsweep.devices.clock import monotonic
+from accelsweep.devices.kinds import timed_device
+from accelsweep.errors import InputError
+from accelsweep.heartbeat import Heartbeat
+from accelsweep.worker.loops.loop import StepListener, ValidationListener, first_learning_rate
+from accelsweep.worker.loops.trainer_loop import StepCallback, TrainerLoop, optimizer_names
+from accelsweep.worker.loops.trainer_replacement import ScratchLogger
+from accelsweep.worker.rank_setup import RankPlace
+from accelsweep.worker.run_spec import RunSpec
+
+LEFT_OUT = (Checkpoint, EarlyStopping, Timer, ProgressBar, ModelSummary)
+"""Callbacks that a measured Trainer does not get, because they write files, end the training or print."""
+
+REPLACED: Mapping[str, Any] = {
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "profiler": None,
+    "barebones": False,
+    "fast_dev_run": False,
+    "overfit_batches": 0.0,
+    "limit_train_batches": None,
+    "num_sanity_val_steps": 0,
+    "val_check_interval": None,
+    "check_val_every_n_epoch": 1,
+    "min_epochs": None,
+    "min_steps": None,
+    "max_time": None,
+}
+"""Arguments of a measured Trainer: it trains as long as the measurement lasts, and writes and prints nothing."""
+
+
+class Measured(BaseException):
+    """Ends the user's script once its run has been measured. Not an `Exception`, because scripts catch those."""
+
+
+_running: list[EntryLoop] = []
+
+
+def running_loop() -> EntryLoop:
+    """Return the loop of this process's entry point, whose training has begun."""
+    (loop,) = _running
+    return loop
+
+
+class _EntryCallback(StepCallback):
+    """Reports the steps of each phase of the measurement, counted from the start of the phase."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        super().__init__(None, Heartbeat(spec.heartbeat(RankPlace.of(spec).rank)), spec.world_size, spec.run_seconds)
+        self._spec = spec
+        self._seen_first = False
+        self.began_at = self.first_step_seconds = math.nan
+
+    def begin(self, listener: StepListener) -> None:
+        if math.isnan(self.began_at):
+            self._device.synchronise()
+            self.began_at = monotonic()
+        self._steps = 0
+        self.epoch_ends.clear()
+        self.optimizer_steps.restart()
+        super().begin(listener)
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        super().on_train_start(trainer, module)
+        self._planned_steps = trainer.estimated_stepping_batches
+        self._device = timed_device(trainer.strategy.root_device)
+
+    def on_train_batch_start(self, trainer: pl.Trainer, *rest: Any) -> None:
+        super().on_train_batch_start(trainer, *rest)
+        if trainer.global_step >= self._planned_steps:
+            trainer.strategy.lr_scheduler_configs = []  # some schedules raise beyond the length they were built for
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
+        super().on_train_batch_end(trainer, module, outputs, batch, *rest)
+        if self._seen_first:
+            return
+        self._seen_first = True
+        self._device.synchronise()
+        self.first_step_seconds = monotonic() - self.began_at
+        self._check_batch(self.counter.count(batch, trainer.train_dataloader, module))
+
+    def _check_batch(self, samples: int) -> None:
+        config = self._spec.config
+        if samples == config.batch_size or self._spec.any_batch_size:
+            return
+        given = (config.entry and config.entry.global_batch) or config.batch_size
+        raise InputError(
+            f"batch_size={given} gave each of {config.world_size} ranks a first batch of {samples} samples, but the "
+            f"plan expects {config.batch_size}: write batch_is: global or per_device into accelsweep.yaml"
+        )
+
+
+class _EntryFitLoop(_FitLoop):
+    """Lightning's fit loop, except that it trains as long as the measurement lasts.
+
+    Schedules still see the length of training that the script asked for.
+    """
+
+    def __init__(self, replaced: _FitLoop, measure: Callable[[pl.Trainer], None]) -> None:
+        super().__init__(replaced.trainer, max_epochs=replaced.max_epochs)
+        self.epoch_loop = replaced.epoch_loop
+        self._max_steps, self.epoch_loop.max_steps = replaced.max_steps, -1
+        self.epoch_loop.min_steps = None
+        self._measure = measure
+
+    @property
+    def max_steps(self) -> int:
+        """The number of optimiser steps that the script asked for."""
+        return self._max_steps
+
+    @property
+    def done(self) -> bool:
+        """Whether the current phase has ended, or there are no batches."""
+        return self.max_batches == 0 or self.trainer.should_stop
+
+    def run(self) -> None:
+        """Set up training as Lightning does, measure, and leave the script."""
+        self.setup_data()
+        self.reset()
+        self.on_run_start()
+        self._measure(self.trainer)
+        raise Measured
+
+    def train_phase(self) -> None:
+        """Train, epoch by epoch, until `should_stop` is set."""
+        with suppress(StopIteration):  # the data ended early, which the callback reports
+            while not self.done:
+                self.on_advance_start()
+                self.advance()
+                self.on_advance_end()
+
+    def _iteration_based_training(self) -> bool:
+        return False
+
+
+class EntryLoop(TrainerLoop):
+    """The training that the user's script has set up; every phase continues it."""
+
+    _callback: _EntryCallback
+
+    def __init__(self, trainer: pl.Trainer, callback: _EntryCallback, limit_val_batches: int | float) -> None:
+        """`limit_val_batches` is the script's own limit."""
+        super().__init__("entry", trainer, callback)
+        self._limit_val_batches = limit_val_batches
+        self.optimizer = "none"
+        self.teardown_error: BaseException | None = None
+
+    @property
+    def began_at(self) -> float:
+        """The monotonic time in seconds at which training began, before any phase."""
+        return self._callback.began_at
+
+    @property
+    def first_step_seconds(self) -> float:
+        """The duration of the first step of the training."""
+        return self._callback.first_step_seconds
+
+    @property
+    def data(self) -> Any:
+        """The script's data module; None if it passes loaders."""
+        return self._trainer.datamodule  # type: ignore[attr-defined]
+
+    @property
+    def epoch_samples(self) -> int | None:
+        """The number of samples in one pass over the training data."""
+        return self._epoch_samples(self.data)
+
+    @property
+    def learning_rate(self) -> float | None:
+        """The current learning rate of the first parameter group."""
+        return first_learning_rate(self._trainer.optimizers)
+
+    def drive(self, listener: StepListener, validation: ValidationListener | None = None, data: Any = None) -> None:
+        """Continue the training until `listener` ends the phase."""
+        assert validation is None, "the phases of an entry point validate when they have ended"
+        assert data is None, "an entry point loads its own data"
+        trainer: Any = self._trainer
+        profiler = trainer.profiler
+        trainer.should_stop = False
+        with ExitStack() as self._without_exchange:
+            self._callback.begin(listener)
+            trainer.fit_loop.train_phase()
+        trainer.profiler = profiler
+        self._callback.check_ending(trainer, self.module)
+        self.optimizer = optimizer_names(trainer)
+        self._keep_logged()
+
+    def validate(self) -> dict[str, float] | None:
+        """Run the script's validation, and return the values that it logs; None if it has none."""
+        trainer = self._trainer
+        trainer.limit_val_batches = self._limit_val_batches
+        try:
+            if not trainer.enable_validation:
+                return None
+            trainer.validating = True
+            trainer.fit_loop.epoch_loop.val_loop.run()
+        finally:
+            trainer.training = True
+            trainer.limit_val_batches = 0
+        self._keep_logged()
+        return dict(self.logged)
+
+    def meta_module(self) -> pl.LightningModule:
+        """Return a copy of the module on the meta device, whose metrics compute nothing."""
+        module = self.module
+        memo: dict[int, Any] = {id(self._trainer): self._trainer}
+        for parameter in module.parameters():
+            memo[id(parameter)] = torch.nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+        for buffer in module.buffers():
+            memo[id(buffer)] = buffer.to("meta")
+        copied = copy.deepcopy(module, memo)
+        for part in copied.modules():
+            if isinstance(part, Metric):  # many read values, which the meta device does not have
+                for name in ("forward", "update", "compute"):
+                    setattr(part, name, _no_value)
+        return copied
+
+
+def _no_value(*_: Any, **__: Any) -> torch.Tensor:
+    return torch.zeros((), device="meta")
+
+
+def observe_trainers(spec: RunSpec, measure: Callable[[], None]) -> None:
+    """Make this process's first `Trainer.fit` call `measure` in place of training, and then raise `Measured`."""
+    init, fit = pl.Trainer.__init__, pl.Trainer.fit
+    signature = inspect.signature(init)
+    callback = _EntryCallback(spec)
+
+    @functools.wraps(init)
+    def observed_init(*arguments: Any, **options: Any) -> None:
+        given = signature.bind(*arguments, **options)
+        trainer = given.arguments.pop("self")
+        limit_val_batches = given.arguments.get("limit_val_batches")
+        init(trainer, **_measured_arguments(spec, given.arguments))
+        trainer.limit_val_batches = 0  # only after a phase that measures quality
+
+        def measure_training(trainer: pl.Trainer) -> None:
+            _check_effective(spec, trainer)
+            _running.append(EntryLoop(trainer, callback, 1.0 if limit_val_batches is None else limit_val_batches))
+            measure()
+
+        trainer.fit_loop = _EntryFitLoop(trainer.fit_loop, measure_training)
+
+    @functools.wraps(fit)
+    def observed_fit(trainer: pl.Trainer, *arguments: Any, **options: Any) -> None:
+        if _running:
+            raise Measured
+        if options.pop("ckpt_path", None) is not None:
+            _say("ckpt_path, because nothing is resumed")
+        trainer.callbacks.append(callback)  # type: ignore[attr-defined]
+        fit(trainer, *arguments, **options)
+
+    pl.Trainer.__init__ = observed_init  # type: ignore[method-assign]
+    pl.Trainer.fit = observed_fit  # type: ignore[method-assign, assignment]
+
+
+def _check_effective(spec: RunSpec, trainer: pl.Trainer) -> None:
+    """Raise InputError if the script's Trainer trains differently from what the setting asks for."""
+    config, device = spec.config, trainer.strategy.root_device.type
+    differences = {
+        "devices and num_nodes": (f"{spec.world_size} ranks", f"{trainer.world_size} ranks"),
+        "precision": (config.precision, str(trainer.precision)),
+        "accelerator": (config.accelerator, config.accelerator if (device == "cpu") != config.on_gpu else device),
+    }
+    for axis, (asked, found) in differences.items():
+        if asked != found:
+            raise InputError(
+                f"{axis}: the setting asks for {asked}, but the script's Trainer trains with {found}: write where the "
+                "axis goes into accelsweep.yaml, or how its values are written, under axes or values"
+            )
+
+
+def _measured_arguments(spec: RunSpec, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a measured Trainer, for those that the script has `given`."""
+    assert spec.config.entry is not None
+    callbacks = given.get("callbacks") or []
+    callbacks = [callbacks] if isinstance(callbacks, Callback) else list(callbacks)
+    for callback in callbacks:
+        if isinstance(callback, LEFT_OUT):
+            _say(type(callback).__name__)
+    return {
+        **given,
+        **REPLACED,
+        "callbacks": [callback for callback in callbacks if not isinstance(callback, LEFT_OUT)],
+        "logger": ScratchLogger(spec.scratch()),
+        "default_root_dir": str(spec.scratch()),
+        **spec.config.entry.trainer,
+    }
+
+
+def _say(what: str) -> None:
+    sys.stderr.write(f"accelsweep: left out {what}\n")

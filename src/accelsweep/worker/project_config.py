@@ -1,0 +1,216 @@
+"""Composes the config of the user's project, with the project's own Hydra or LightningCLI, plugins and resolvers.
+
+`python -m accelsweep.worker.project_config KIND COMMAND...` runs the script up to the point where it would compose its
+config. It then reads requests from stdin, one JSON list of arguments per line, and answers each with one line of JSON:
+`{"config": ...}` with the composed config, or `{"error": ...}`. The first line is an answer to no request: `{}` once it
+is ready, or the error that the script raised.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+from accelsweep.worker.script import run_script
+
+PER_RUN = "{run}"
+"""Replaces values that differ between two runs of the same setting, such as `${now:}` and the output folder."""
+
+Compose = Callable[[list[str]], Any]
+
+
+class _Ready(BaseException):
+    """Leaves the script where it would compose its config."""
+
+    def __init__(self, compose: Compose) -> None:
+        super().__init__()
+        self.compose = compose
+
+
+def main() -> None:
+    """Serve requests until stdin ends."""
+    kind, *command = sys.argv[1:]
+    answers = _claim_stdout()
+    try:
+        compose = {"hydra": _hydra, "lightning_cli": _lightning_cli}[kind](command)
+    except BaseException as error:  # noqa: BLE001  whatever the user's script raises is the answer
+        traceback.print_exception(error)
+        _answer(answers, {"error": _message(error), "where": _location(error)})
+        sys.exit(1)
+    _answer(answers, {})
+    for line in sys.stdin:
+        _answer(answers, _composed(compose, json.loads(line)))
+
+
+def _composed(compose: Compose, arguments: list[str]) -> dict[str, Any]:
+    try:
+        return {"config": compose(arguments)}
+    except BaseException as error:  # noqa: BLE001  resolvers and plugins are the user's code
+        traceback.print_exception(error)
+        return {"error": _message(error), "where": None}
+
+
+def _claim_stdout() -> TextIO:
+    """Return the answers' stream, and send everything that the script prints to stderr instead."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return answers
+
+
+def _answer(answers: TextIO, answer: dict[str, Any]) -> None:
+    answers.write(json.dumps(answer, default=str) + "\n")
+    answers.flush()
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"it ended with sys.exit({error.code!r}) before it read its config"
+    lines: list[str] = []
+    link: BaseException | None = error
+    while link is not None:
+        lines.append(f"{type(link).__name__}: {link}".strip())
+        link = link.__cause__
+    return lines[-1]
+
+
+def _location(error: BaseException) -> str | None:
+    """Return the file and line of the innermost call in the user's code."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if "-packages/" not in frame.filename and not frame.filename.startswith("<") and frame.filename != __file__:
+            return f"{frame.filename}, line {frame.lineno}"
+    return None
+
+
+def _stopped(command: list[str]) -> Compose:
+    try:
+        run_script(command)
+    except _Ready as ready:
+        return ready.compose
+    raise RuntimeError("it ended before it read its config")
+
+
+# Hydra
+
+
+def _hydra(command: list[str]) -> Compose:
+    import hydra
+    from hydra._internal.utils import get_args_parser
+
+    def observed_main(
+        config_path: str | None = None, config_name: str | None = None, version_base: Any = None
+    ) -> Callable[[Callable[..., Any]], Callable[..., NoReturn]]:
+        def decorate(function: Callable[..., Any]) -> Callable[..., NoReturn]:
+            def stop(*_: Any, **__: Any) -> NoReturn:
+                given = get_args_parser().parse_args(sys.argv[1:])
+                path = given.config_path or config_path
+                script_folder = Path(function.__code__.co_filename).resolve().parent
+                folder = None if path is None else script_folder / path
+                extra = Path(given.config_dir) if given.config_dir else None
+                name = given.config_name or config_name
+                raise _Ready(_hydra_compose(folder, extra, name, version_base, given.overrides))
+
+            return stop
+
+        return decorate
+
+    hydra.main = observed_main
+    return _stopped(command)
+
+
+def _hydra_compose(
+    folder: Path | None, extra: Path | None, name: str | None, version_base: Any, fixed: list[str]
+) -> Compose:
+    from hydra import compose, initialize, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from omegaconf import OmegaConf
+
+    GlobalHydra.instance().clear()
+    options = {"version_base": version_base, "job_name": "accelsweep"}
+    if folder is None:
+        initialize(config_path=None, **options)
+    else:
+        initialize_config_dir(str(folder), **options)
+    search = [f"hydra.searchpath=[file://{extra.resolve()}]"] if extra else []
+    for resolver in ("now", "hydra"):
+        OmegaConf.register_new_resolver(resolver, lambda *_: PER_RUN, replace=True)
+
+    def composed(overrides: list[str]) -> Any:
+        config = compose(name, [*fixed, *search, *overrides], return_hydra_config=True)
+        choices = dict(config.hydra.runtime.choices)
+        keys: list[Any] = [key for key in config if key != "hydra"]
+        OmegaConf.set_readonly(config, False)
+        return {"config": _resolved(OmegaConf.masked_copy(config, keys)), "choices": choices}
+
+    return composed
+
+
+def _resolved(config: Any) -> Any:
+    """Return a config as plain data. A value that cannot be resolved outside a run stays as written."""
+    from omegaconf import DictConfig, ListConfig, OmegaConf
+
+    if isinstance(config, DictConfig):
+        if config._is_none() or config._is_missing():
+            return None if config._is_none() else "???"
+        return {str(key): _item(config, key) for key in config}
+    if isinstance(config, ListConfig):
+        if config._is_none() or config._is_missing():
+            return None if config._is_none() else "???"
+        return [_item(config, index) for index in range(len(config))]
+    return OmegaConf.to_container(config) if OmegaConf.is_config(config) else config
+
+
+def _item(config: Any, key: Any) -> Any:
+    from omegaconf import OmegaConf
+
+    if OmegaConf.is_missing(config, key):
+        return "???"
+    with suppress(Exception):
+        return _plain(_resolved(config[key]))
+    unresolved: Any = OmegaConf.to_container(config, resolve=False)
+    return _plain(unresolved[key])
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | float | str | dict | list) else str(value)
+
+
+# LightningCLI
+
+
+def _lightning_cli(command: list[str]) -> Compose:
+    """Compose by `--print_config`, which LightningCLI handles before it builds any object."""
+
+    def composed(arguments: list[str]) -> Any:
+        import io
+
+        import yaml
+
+        printed = io.StringIO()
+        with _redirected_stdout(printed), suppress(SystemExit):
+            run_script([*command, *arguments, "--print_config"])
+        config = yaml.safe_load(printed.getvalue())
+        if not isinstance(config, dict):
+            raise RuntimeError(f"--print_config printed no config: {printed.getvalue()[:200]!r}")
+        return {"config": config, "choices": {}}
+
+    composed([])
+    return composed
+
+
+@contextmanager
+def _redirected_stdout(target: Any) -> Iterator[None]:
+    stdout, sys.stdout = sys.stdout, target
+    try:
+        yield
+    finally:
+        sys.stdout = stdout
+
+
+if __name__ == "__main__":
+    main()
