@@ -12,14 +12,15 @@ from accelsweep.cli.typer_app import app, exit_code
 HEAVY = ("torch", "lightning", "mlflow", "pandas", "hydra", "altair", "snakemake")
 SURFACE = {
     "init": "FOLDER",
-    "run": "OVERRIDES --dry-run -n --cfg --name --profile --jobs -j --add-repeats --time-budget --until-decided "
-    "--tracking-uri --cancel-old --keep-going --detach --notify",
+    "apply": "NAME --force",
+    "run": "OVERRIDES --dry-run -n --cfg --entry --minutes --name --profile --jobs -j --add-repeats --time-budget "
+    "--until-decided --tracking-uri --cancel-old --keep-going --detach --notify",
     "attach": "NAME",
     "ab": "ARGUMENTS --python --fail-if --dry-run -n --json --format --name --profile --jobs -j --add-repeats "
     "--time-budget --until-decided --tracking-uri --cancel-old --keep-going --detach --notify",
     "fleet": "OVERRIDES --nodes --each --tolerance --dry-run -n --json --name --profile --jobs -j --time-budget "
     "--tracking-uri --cancel-old --keep-going --detach --notify",
-    "plan": "OVERRIDES --name --profile --add-repeats --cfg --json",
+    "plan": "OVERRIDES --entry --minutes --name --profile --add-repeats --cfg --json",
     "status": "NAME --json",
     "runs": "NAME --outcome --sort --json",
     "retry": "NAME --outcome",

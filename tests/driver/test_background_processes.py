@@ -21,9 +21,9 @@ from accelsweep.config.site import Site
 from accelsweep.driver import background_processes
 from accelsweep.driver.background_processes import ChildProcess, fork_server, sweep_temporary_folder
 from accelsweep.errors import AccelsweepError, InputError
-from accelsweep.executor.ipc import FORK_SERVER_VARIABLE
 from accelsweep.executor.preflight import check_temporary_folder
 from accelsweep.files import sha256_file, tail_lines
+from accelsweep.ipc import FORK_SERVER_VARIABLE
 from accelsweep.planning.plan import make_plan
 from accelsweep.records.cleanup import remove_ownerless_folders
 from accelsweep.records.file_lock import HeldLock, acquire

@@ -14,8 +14,8 @@ import pytest
 from accelsweep.errors import AccelsweepError
 from accelsweep.executor import block_lock as module
 from accelsweep.executor.block_lock import block_lock
-from accelsweep.executor.ipc import Interrupted
 from accelsweep.files import LEASE_FOLDER_VARIABLE
+from accelsweep.ipc import Interrupted
 from accelsweep.records.file_lock import STALE_AFTER_SECONDS, owner_is_alive, read_lock
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import LockOwner

@@ -15,8 +15,8 @@ from tiny_sweep import config_with
 from accelsweep.devices import cuda
 from accelsweep.errors import AccelsweepError
 from accelsweep.executor.device_lease import NotEnoughDevices, leased
-from accelsweep.executor.ipc import Interrupted
 from accelsweep.files import LEASE_FOLDER_VARIABLE, lease_folder
+from accelsweep.ipc import Interrupted
 
 CPU: dict[str, Any] = {"accelerator": "cpu", "devices": 2}
 

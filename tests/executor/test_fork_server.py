@@ -20,11 +20,11 @@ from polling import PATIENCE_SECONDS, until
 from shared_fork_server import beside_the_server
 from tiny_sweep import CONFIG, plan_sweep
 
+from accelsweep import ipc
 from accelsweep.driver.background_processes import JOB_VARIABLES
-from accelsweep.executor import ipc
 from accelsweep.executor.fork_client import differences, process_state
-from accelsweep.executor.ipc import FORK_SERVER_VARIABLE, address
 from accelsweep.files import LEASE_FOLDER_VARIABLE
+from accelsweep.ipc import FORK_SERVER_VARIABLE, address
 from accelsweep.records.file_lock import live_lock
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.run_record import Record

@@ -8,8 +8,8 @@ import threading
 import pytest
 from tiny_executor import TinyBlock
 
-from accelsweep.executor.launch import UnsafeFork, prepare_to_fork
 from accelsweep.results import Outcome
+from accelsweep.worker.forking import UnsafeFork, prepare_to_fork
 
 
 @pytest.mark.parametrize("launcher", ["fork", "spawn"])

@@ -12,10 +12,10 @@ from polling import PATIENCE_SECONDS, until
 from tiny_executor import TinyBlock, ended
 
 from accelsweep.config.sweep_options import Limits
-from accelsweep.executor.ipc import Signals
 from accelsweep.executor.launch import LocalRanks, children
 from accelsweep.executor.run_log import RunLog
 from accelsweep.executor.run_watchdog import Monitor
+from accelsweep.ipc import Signals
 from accelsweep.results import Outcome
 
 _ONE_TRY = {"retries": 0, "stop_grace_seconds": 0.5}

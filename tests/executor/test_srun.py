@@ -18,8 +18,8 @@ from polling import PATIENCE_SECONDS, until
 from tiny_sweep import config_with
 
 from accelsweep.executor.device_lease import NotEnoughDevices
-from accelsweep.executor.ipc import SRUN_PROXY_VARIABLE
 from accelsweep.executor.multi_node import check_multi_node
+from accelsweep.ipc import SRUN_PROXY_VARIABLE
 
 SRUN = """\
 #!/bin/sh

@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from accelsweep.driver.background_processes import JOB_VARIABLES, start_fork_server
 from accelsweep.executor.fork_client import process_state
-from accelsweep.executor.ipc import FORK_SERVER_VARIABLE, address
+from accelsweep.ipc import FORK_SERVER_VARIABLE, address
 from accelsweep.plain_json import sha256_text
 from accelsweep.temporary_folders import remove_abandoned_folders, temporary_folder
 

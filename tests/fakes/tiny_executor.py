@@ -21,7 +21,7 @@ from polling import PATIENCE_SECONDS
 from tiny_sweep import plan_sweep
 
 from accelsweep.executor.block import main as run_executor
-from accelsweep.executor.launch import Launcher, call
+from accelsweep.executor.launch import Launcher
 from accelsweep.files import write_json
 from accelsweep.heartbeat import Heartbeat
 from accelsweep.metrics import Metric
@@ -30,6 +30,7 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Record
 from accelsweep.results import Outcome, RankResult
+from accelsweep.worker.forking import call
 from accelsweep.worker.rank_setup import dump_stacks_on_signal
 from accelsweep.worker.run_spec import RunSpec
 

@@ -9,7 +9,7 @@ from lightning.pytorch.plugins import MixedPrecision
 from torch.utils.data import DataLoader
 
 from accelsweep.heartbeat import Heartbeat
-from accelsweep.worker.loops.lightning import StepCallback
+from accelsweep.worker.loops.trainer_loop import StepCallback
 from accelsweep.worker.loops.trainer_replacement import LossScale
 
 BIG = 2.0**16

@@ -1,0 +1,126 @@
+"""The user's own training script, from one command to the recommendation written back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from home import Home
+from projects import copy_project
+
+pytestmark = pytest.mark.real
+
+SHORT = (
+    "repeats=2",
+    "measure.warmup_steps=3",
+    "measure.min_steps=20",
+    "measure.min_seconds=0.2",
+    "measure.quality_samples=640",
+    "measure.probe_steps=4",
+)
+
+
+@pytest.fixture
+def make_home(tmp_path: Path) -> Iterator[Callable[..., Home]]:
+    homes: list[Home] = []
+
+    def make(project: str, **environment: str) -> Home:
+        home = Home(copy_project(project, tmp_path / project), **environment)
+        for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+            home.environment.pop(name, None)
+        homes.append(home)
+        return home
+
+    yield make
+    for home in homes:
+        home.end_processes()
+
+
+def records(home: Home, sweep: str = "train") -> list[dict[str, Any]]:
+    files = sorted(home.path.glob(f"sweeps/{sweep}/runs/*/record.json"))
+    return [json.loads(file.read_text())["body"] for file in files]
+
+
+def test_a_hydra_project_is_measured_as_it_stands_and_gets_its_recommendation_back(
+    make_home: Callable[..., Home],
+) -> None:
+    home = make_home("hydra_template")
+    before = home.files()
+    first = home.accelsweep("run", "devices=1,2", "batch_size=64", *SHORT)
+    assert first.returncode == 0, first.stdout
+    assert "trying a few steps first: 2 devices" in first.stdout
+    assert {name: stamp for name, stamp in home.files().items() if name in before} == before
+    assert {name.split("/")[0] for name in home.files() if name not in before} <= {
+        "sweeps", "reports", "mlflow.db", "mlartifacts"
+    }  # fmt: skip
+    measured = {(record["axes"]["devices"], record["effective"]["batch_size"]) for record in records(home)}
+    assert measured == {(1, 64), (2, 32)}, "the trial found that the project divides its batch"
+    assert all(record["metrics"]["quality"]["value"] > 0.2 for record in records(home))
+    assert {"configs/data/blobs.yaml", "src/models/dense.py"} <= records(home)[0]["files"].keys()
+    manifest = json.loads((home.path / "sweeps/train/manifest.json").read_text())["body"]
+    assert (manifest["entry"]["command"], manifest["entry"]["batch_is"]) == ("python src/train.py", "global")
+
+    again = home.accelsweep("run", "devices=1,2", "batch_size=64", *SHORT)
+    assert (again.returncode, "trying" in again.stdout) == (0, False), again.stdout
+    stamps = home.records("train")
+    model = home.path / "src" / "models" / "dense.py"
+    model.write_text(f"{model.read_text()}# edited\n")
+    edited = home.accelsweep("run", "devices=1,2", "batch_size=64", *SHORT)
+    assert edited.returncode == 0, edited.stdout
+    assert all(stamp > stamps[name] for name, stamp in home.records("train").items())
+    logs = "".join(path.read_text() for path in (home.path / "sweeps/train/logs").glob("b*.log"))
+    assert "src/models/dense.py has changed" in logs
+
+    applied = home.accelsweep("apply", "train")
+    findings = json.loads((home.path / "sweeps/train/findings.json").read_text())["body"]
+    if findings["recommendation"]["choice"] is None:  # on a busy machine
+        assert applied.returncode == 2, applied.stdout
+        assert "recommends no setting" in applied.stdout
+    else:
+        overlay = (home.path / "configs/experiment/accelsweep-train.yaml").read_text()
+        assert overlay.startswith("# @package _global_\n# accelsweep, ")
+        assert "data:\n  batch_size: 64\n" in overlay
+        assert home.accelsweep("apply", "train").returncode == 2
+
+
+def test_a_script_runs_in_its_own_environment_and_its_errors_end_the_command_in_the_trial(
+    make_home: Callable[..., Home],
+) -> None:
+    home = make_home("script")
+    environment = home.path / ".venv"
+    (environment / "bin").mkdir(parents=True)
+    python = environment / "bin" / "python"
+    python.write_text(
+        f'#!/bin/sh\nexport OWN_ENVIRONMENT=yes\nexec {sys.executable} "$@"\n'
+    )  # same packages, other path
+    python.chmod(0o755)
+    script = home.path / "train.py"
+    text = script.read_text()
+    script.write_text(text.replace("def main():", 'def main():\n    import os; os.environ["OWN_ENVIRONMENT"]'))
+    command = ("run", "batch_size=32,64", "quality=val_acc", *SHORT)
+    done = home.accelsweep(*command)
+    assert done.returncode == 0, done.stdout
+    assert {record["effective"]["launcher"] for record in records(home)} == {"fork"}
+    assert {record["outcome"] for record in records(home)} == {"measured"}
+
+    script.write_text(text.replace("seed_everything(7)", 'raise RuntimeError("no data here")'))
+    failed = home.accelsweep(*command, "--name", "other")
+    assert failed.returncode == 2, failed.stdout
+    assert "python train.py failed in its trial: RuntimeError: no data here, in main (train.py, line" in failed.stdout
+    assert not (home.path / "sweeps" / "other").exists()
+
+
+def test_a_project_is_described_once(make_home: Callable[..., Home]) -> None:
+    home = make_home("hydra_template")
+    assert home.accelsweep("init").returncode == 0
+    text = (home.path / "accelsweep.yaml").read_text()
+    assert "entry: python src/train.py\n" in text
+    assert "  batch_size: data.batch_size\n" in text
+    assert "quality: {metric: val/acc, better: max}\n" in text
+    assert home.accelsweep("plan", "batch_size=32,64").returncode == 0
+    assert home.accelsweep("init").returncode == 2
+    assert (home.path / "accelsweep.yaml").read_text() == text

@@ -1,0 +1,151 @@
+"""Which of two configs an override goes to, and how axes become the project's own arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from projects import copy_project
+
+from accelsweep.errors import InputError
+from accelsweep.planning.plan import Plan, make_plan
+
+pytestmark = pytest.mark.heavy  # a plan imports the project in a process of its own
+
+
+@pytest.fixture
+def hydra(tmp_path: Path) -> Path:
+    return copy_project("hydra_template", tmp_path)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    return copy_project("script", tmp_path)
+
+
+def arguments(plan: Plan) -> list[tuple[str, ...]]:
+    """The arguments of each setting, in the grid's order."""
+    entries = [setting.config.entry for setting in plan.settings]
+    return [entry.arguments for entry in entries if entry is not None]
+
+
+def test_axes_and_the_projects_own_keys_become_hydra_overrides(hydra):
+    plan = make_plan(hydra, ["batch_size=64,32", "precision=bf16-mixed", "model.hidden=16,32", "experiment=wide"])
+    assert arguments(plan)[:2] == [
+        ("model.hidden=16", "experiment=wide", "data.batch_size=64", "++trainer.precision=bf16-mixed"),
+        ("model.hidden=32", "experiment=wide", "data.batch_size=64", "++trainer.precision=bf16-mixed"),
+    ]
+    assert [setting.axes for setting in plan.settings][1] == {"batch_size": 64, "model.hidden": 32}
+    first = plan.settings[0].config
+    assert (first.accelerator, first.devices, first.precision, first.batch_size) == ("cpu", 1, "bf16-mixed", 64)
+    assert first.entry is not None
+    assert first.entry.run_arguments == ("hydra.mode=RUN", "hydra.run.dir='{folder}'", "seed={seed}")
+    assert first.entry.config is not None
+    assert first.entry.config["paths"]["output_dir"] == "{run}"
+    assert plan.manifest.entry is not None
+    assert (plan.manifest.sweep, plan.manifest.entry.command) == ("train", "python src/train.py")
+
+
+def test_values_that_are_not_typed_are_those_of_the_projects_config(hydra):
+    (setting,) = make_plan(hydra, ["trainer=gpu", "accelerator=cpu", "batch_size=48"]).settings
+    assert (setting.config.batch_size, setting.config.precision, setting.config.accelerator) == (48, "32-true", "cpu")
+    names = [make_plan(hydra, [f"model.hidden={width}", "batch_size=48"]).settings[0].name for width in (16, 16, 32)]
+    assert names[0] == names[1] != names[2]
+
+
+def test_quality_is_the_metric_of_the_projects_checkpoints_unless_another_is_named(hydra):
+    measure = make_plan(hydra, ["batch_size=32,64"]).settings[0].config.measure
+    assert (measure.quality_metric, measure.better) == ("val/acc", "max")
+    measure = make_plan(hydra, ["batch_size=32,64", "quality=val/loss:min"]).settings[0].config.measure
+    assert (measure.quality_metric, measure.better) == ("val/loss", "min")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "batchsize=32",
+            r"neither accelsweep nor src/train.py has the key 'batchsize' \(did you mean 'batch_size'\?\)",
+        ),
+        ("model.hiden=3", r"has the key 'model.hiden' \(did you mean 'model.hidden'\?\)"),
+        ("seed=1,2", r"both .* have the key 'seed': write sweep.seed=1,2 or project.seed=1,2"),
+        ("model=none", r"src/train.py: .*Could not find 'model/none'"),
+        ("quality=val/acc:best", "write quality=METRIC"),
+        ("batch_size=auto", "is not possible with a script of your own: set batch_size to numbers"),
+        ("task=inference", "is not possible with a script of your own: only task=train_throughput is"),
+    ],
+)
+def test_an_override_that_neither_or_both_configs_have_is_refused(hydra, override, message):
+    with pytest.raises(InputError, match=message):
+        make_plan(hydra, ["batch_size=32,64", override])
+
+
+def test_prefixes_choose_between_two_configs_with_the_same_key(hydra):
+    plan = make_plan(hydra, ["batch_size=32", "sweep.seed=5", "project.seed=7"])
+    assert plan.settings[0].config.seed == 5
+    assert "seed=7" in arguments(plan)[0]
+
+
+def test_without_an_axis_the_projects_own_values_are_the_baseline(hydra):
+    plan = make_plan(hydra, [], minutes=10)
+    axes = [setting.axes for setting in plan.settings]
+    assert axes[0] == {"batch_size": 128, "precision": "32-true"}
+    assert plan.manifest.baseline == plan.settings[0].name
+    assert {setting["batch_size"] for setting in axes} == {128, 256, 512}
+    assert {setting["precision"] for setting in axes} == {"32-true", "bf16-mixed"}
+    assert plan.manifest.overrides[:2] == ("batch_size=128,256,512", "precision=32-true,bf16-mixed")
+    short = make_plan(hydra, [], minutes=1)
+    assert len(short.settings) < len(plan.settings)
+    assert any("left out: batch_size=512" in note for note in short.notes)
+
+
+def test_a_global_batch_is_divided_among_the_ranks(hydra):
+    plan = make_plan(hydra, ["devices=1,2,3", "batch_size=64"], batch_is="global")
+    sizes = [(setting.config.devices, setting.config.batch_size, setting.unsupported) for setting in plan.settings]
+    assert sizes[:2] == [(1, 64, None), (2, 32, None)]
+    assert sizes[2][2] is not None
+
+
+def test_a_lightning_cli_takes_options_and_its_config_decides_the_rest(tmp_path):
+    copy_project("lightning_cli", tmp_path)
+    entry = "python train.py fit --config config.yaml"
+    plan = make_plan(tmp_path, ["precision=32-true,bf16-mixed", "model.hidden=16"], entry=entry)
+    assert arguments(plan)[1] == ("--model.hidden=16", "--trainer.precision=bf16-mixed")
+    config = plan.settings[0].config
+    assert (config.batch_size, config.measure.quality_metric) == (64, "val_acc")
+    assert plan.manifest.entry is not None
+    assert plan.manifest.entry.words == ["--entry", entry]
+
+
+def test_a_script_takes_its_options_and_the_trainers_arguments_are_replaced(script):
+    plan = make_plan(script, ["batch_size=32,64", "precision=bf16-mixed", "hidden=8"])
+    assert arguments(plan) == [("--hidden=8", "--batch-size=32"), ("--hidden=8", "--batch-size=64")]
+    entry = plan.settings[0].config.entry
+    assert entry is not None
+    assert (entry.trainer, entry.config) == ({"precision": "bf16-mixed"}, None)
+
+
+def test_an_axis_without_a_place_is_unsupported_with_the_line_that_mends_it(script):
+    text = (script / "train.py").read_text()
+    (script / "train.py").write_text(text.replace('"--batch-size"', '"--samples"').replace("batch_size", "samples"))
+    plan = make_plan(script, ["batch_size=32,64"])
+    assert "write it into accelsweep.yaml" in str(plan.settings[0].unsupported)
+    (script / "accelsweep.yaml").write_text("entry: python train.py\naxes: {batch_size: samples}\n")
+    assert arguments(make_plan(script, ["batch_size=32,64"]))[0] == ("--samples=32",)
+
+
+def test_words_of_the_projects_own_are_written_into_its_file(script):
+    (script / "accelsweep.yaml").write_text(
+        "entry: python train.py\naxes: {precision: precision}\nvalues: {precision: {bf16-mixed: bf16}}\n"
+    )
+    assert arguments(make_plan(script, ["batch_size=32", "precision=bf16-mixed"]))[0] == (
+        "--batch-size=32",
+        "--precision=bf16",
+    )
+
+
+def test_a_script_that_cannot_be_imported_is_refused_with_its_own_error_and_line(hydra):
+    path = hydra / "src" / "train.py"
+    path.write_text(path.read_text().replace("import hydra\n", "import hydra\nimport missing_package\n"))
+    with pytest.raises(InputError, match=r"No module named 'missing_package' \(.*train.py, line 8\)"):
+        make_plan(hydra, ["batch_size=32"])
