@@ -178,7 +178,7 @@ def beside_the_server() -> dict[str, str]:
     if sys.platform != "linux":
         return {}
     from accelsweep.driver.background_processes import JOB_VARIABLES, start_fork_server
-    from accelsweep.executor.ipc import FORK_SERVER_VARIABLE
+    from accelsweep.ipc import FORK_SERVER_VARIABLE
 
     with tempfile.NamedTemporaryFile(prefix="accelsweep-gpu-", suffix=".log", delete=False) as log:
         name, server = start_fork_server(ROOT, Path(log.name), environment() | JOB_VARIABLES)

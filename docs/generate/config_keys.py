@@ -126,7 +126,8 @@ def known() -> set[str]:
     """Return the keys that accelsweep validates itself and that a user may set."""
     groups = {where for where, _ in CHECKED}
     nodes = {"model", "data", "optimizer", "trainer"}
-    return {name for name in _allowed() if name not in (*groups, *nodes, *OURS)}
+    planned = "entry"  # written by planning
+    return {name for name in _allowed() if name not in (*groups, *nodes, *OURS) and name.partition(".")[0] != planned}
 
 
 def keys_of(file: Path) -> list[Key]:
