@@ -200,7 +200,7 @@ def shipped_compositions_are_kept() -> Iterator[None]:
     def kept(composer: Composer, lines: Sequence[str], mode: RunMode) -> DictConfig:
         if composer.folders != (shipped_root() / "conf",):
             return compose(composer, lines, mode)
-        asked = (*lines, mode)
+        asked = (composer._config_name, *lines, mode)
         if asked not in composed:
             composed[asked] = compose(composer, lines, mode)
         return composed[asked]

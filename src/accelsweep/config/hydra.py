@@ -156,9 +156,10 @@ class CachingLoader(ConfigLoaderImpl):
             self.validate_sweep_overrides_legal(overrides=parsed, run_mode=run_mode, from_shell=from_shell)
         single = [override for override in parsed if not override.is_sweep_override()]
         choices = tuple(override.input_line or "" for override in single if self._is_choice(override))
-        if choices not in self._composed:
-            self._composed[choices] = self._by_hydra(config_name, list(choices), RunMode.MULTIRUN, False)
-        cached, self.composed_of = self._composed[choices]
+        key = (config_name or "", *choices)
+        if key not in self._composed:
+            self._composed[key] = self._by_hydra(config_name, list(choices), RunMode.MULTIRUN, False)
+        cached, self.composed_of = self._composed[key]
         config = copy.deepcopy(cached)
         if config.hydra.searchpath or "???" in config.hydra.runtime.choices.values():
             config, self.composed_of = self._by_hydra(config_name, overrides, run_mode, from_shell)
