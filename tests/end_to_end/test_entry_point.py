@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from home import Home
+from polling import until
 from projects import copy_project
 
 pytestmark = pytest.mark.real
@@ -112,6 +115,31 @@ def test_a_script_runs_in_its_own_environment_and_its_errors_end_the_command_in_
     assert failed.returncode == 2, failed.stdout
     assert "python train.py failed in its trial: RuntimeError: no data here, in main (train.py, line" in failed.stdout
     assert not (home.path / "sweeps" / "other").exists()
+
+
+def test_ctrl_c_during_the_trial_ends_the_command_and_leaves_nothing(make_home: Callable[..., Home]) -> None:
+    home = make_home("script")
+    script = home.path / "train.py"
+    script.write_text(script.read_text().replace("seed_everything(7)", "import time; time.sleep(600)"))
+    process = home.start("run", "batch_size=32,64", *SHORT)
+    assert process.stdout is not None
+    while "trying a few steps first" not in process.stdout.readline():
+        assert process.poll() is None
+    until(lambda: _runs(script), 60)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert (process.returncode, "Traceback" in output) == (130, False), output
+    until(lambda: not _runs(script), 20)
+    assert not (home.path / "sweeps").exists()
+
+
+def _runs(script: Path) -> bool:
+    """Whether a rank works in the script's folder: it runs in this process's name, below our own module."""
+    return any(
+        "accelsweep.worker.main" in " ".join(process.info["cmdline"] or ())
+        and process.info["cwd"] == str(script.parent)
+        for process in psutil.process_iter(["cmdline", "cwd"])
+    )
 
 
 def test_a_project_is_described_once(make_home: Callable[..., Home]) -> None:

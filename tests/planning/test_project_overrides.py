@@ -84,6 +84,7 @@ def test_prefixes_choose_between_two_configs_with_the_same_key(hydra):
     plan = make_plan(hydra, ["batch_size=32", "sweep.seed=5", "project.seed=7"])
     assert plan.settings[0].config.seed == 5
     assert "seed=7" in arguments(plan)[0]
+    assert "passed on to src/train.py: seed=7" in plan.notes
 
 
 def test_without_an_axis_the_projects_own_values_are_the_baseline(hydra):

@@ -54,6 +54,5 @@ def _batch_meaning(setting: Setting, result: RankResult) -> BatchMeaning:
         return "global"
     raise InputError(
         f"batch_size={typed} gave each of {ranks} ranks a first batch of {seen} samples, which is neither {typed} nor "
-        f"{typed // ranks}: write batch_is: per_device or global into accelsweep.yaml, and samples_per_step if a batch "
-        "holds a different number of samples"
+        f"{typed // ranks}: name the project's own key for it under axes in accelsweep.yaml"
     )

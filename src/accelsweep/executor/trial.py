@@ -36,10 +36,17 @@ class Trial:
 
 
 def try_setting(folder: SweepFolder, project: MeasuredProject, setting: Setting, limits: Limits) -> Trial:
-    """Run a few steps of a setting on this machine. Raises Interrupted on Ctrl-C, and NotEnoughDevices.
+    """Run a few steps of a setting on this machine. Raises KeyboardInterrupt if stopped, and NotEnoughDevices.
 
     The first batch may have any size.
     """
+    try:
+        return _try_setting(folder, project, setting, limits)
+    except Interrupted:
+        raise KeyboardInterrupt from None
+
+
+def _try_setting(folder: SweepFolder, project: MeasuredProject, setting: Setting, limits: Limits) -> Trial:
     signals = Signals()
     with temporary_folder("trial") as attempt, signals.caught():
         config = with_full_paths(setting.config, folder.home)

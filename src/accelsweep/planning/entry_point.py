@@ -54,8 +54,7 @@ class ProjectFile(Frozen):
 
     `axes` maps an axis to the project's own key or option (`batch_size: data.train_batch_size`), and `values` maps its
     values to the project's (`precision: {32-true: 32}`). `batch_is` is whether the project's batch size is that of each
-    rank or is divided among the ranks. `samples_per_step` is the number of samples in a step, for batches whose number
-    of samples cannot be seen.
+    rank or is divided among the ranks.
     """
 
     entry: str | None = None
@@ -64,7 +63,6 @@ class ProjectFile(Frozen):
     values: dict[str, dict[str, Any]] = Field(default_factory=dict)
     quality: Quality | None = None
     batch_is: Literal["per_device", "global"] | None = None
-    samples_per_step: int | None = Field(None, ge=1)
 
     @field_validator("axes", "values")
     @classmethod

@@ -125,6 +125,8 @@ class ProjectGrid:
                 ours.append(line)
             else:
                 self._assign(line, override, known, ours, theirs)
+        if theirs:
+            self.notes.append(f"passed on to {self.project.entry.name}: {' '.join(theirs)}")
         return SplitOverrides(tuple(ours), tuple(theirs))
 
     def _assign(self, line: str, override: Override, known: Sequence[str], ours: list[str], theirs: list[str]) -> None:

@@ -16,7 +16,7 @@ from accelsweep.cli.runs import resolve_setting
 from accelsweep.driver.console import say
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, InputError
 from accelsweep.executor.attempt import rank_environment, standalone_spec
-from accelsweep.executor.code_versions import CodeVersion, CodeVersions
+from accelsweep.executor.code_versions import CodeVersions, ProjectEnvironment, RunCode
 from accelsweep.executor.device_lease import Lease, leased
 from accelsweep.executor.launch import Launch, Launcher
 from accelsweep.records.layout import SweepFolder, existing_sweep
@@ -47,14 +47,16 @@ def debug_setting(folder: SweepFolder, setting: str, launcher: Launcher | None =
         spec.write()
         holder = f"process {os.getpid()} (debugging {setting})"
         with leased(spec.config, holder, pause, print_error, spec.device_models) as lease:
-            _run(spec, lease, launcher or Launcher(), CodeVersions(folder).require(spec.config))
+            _run(spec, lease, launcher or Launcher(), CodeVersions(folder).run_code(spec.config))
         return read_rank_result(spec.rank_result(0))
 
 
-def _run(spec: RunSpec, lease: Lease, launcher: Launcher, version: CodeVersion | None) -> None:
-    if version is not None and version.python is not None:
-        raise InputError(f"debug uses the current environment: run it with {version.python}")
-    variables = rank_environment(spec, lease, version)
+def _run(spec: RunSpec, lease: Lease, launcher: Launcher, code: RunCode | None) -> None:
+    if isinstance(code, ProjectEnvironment) and code.python is not None:
+        raise InputError(f"debug runs accelsweep's own environment, but this project is run by {code.python}")
+    if code is not None and code.python is not None:
+        raise InputError(f"debug uses the current environment: run it with {code.python}")
+    variables = rank_environment(spec, lease, code)
     sys.stderr.flush()
     launch = Launch(spec, "spawn", variables, sys.stderr.fileno(), lease.descriptors)
     peers = launcher.start(launch, range(1, spec.world_size)).processes

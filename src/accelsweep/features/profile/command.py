@@ -124,7 +124,7 @@ def profile_setting(
 
 def _run(folder: SweepFolder, spec: RunSpec, lease: Lease, runner: RankRunner, limits: Limits) -> RankResult:
     """Return rank 0's result. The log is kept even if the run fails."""
-    ending = runner.run(spec, "spawn", lease, CodeVersions(folder).require(spec.config), limits)
+    ending = runner.run(spec, "spawn", lease, CodeVersions(folder).run_code(spec.config), limits)
     results = read_results(spec, ending.reported)
     conclusion = conclude(spec, ending, results, limits)
     log = profile_folder(folder, spec.run.setting) / LOG_FILE
