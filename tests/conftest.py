@@ -224,7 +224,7 @@ def unchanged_folders() -> Iterator[set[str]]:
 
     unchanged = {str(shipped_root() / "conf"), "hydra.conf", ""}
     read: dict[tuple[str, str], ConfigResult | None] = {}
-    chosen: dict[tuple[str, ...], dict[tuple[str, ...], DictConfig]] = {}
+    chosen: dict[tuple[str, ...], dict[tuple[str, ...], tuple[DictConfig, frozenset[str]]]] = {}
     load, made = ConfigRepository.load_config, CachingLoader.__init__
 
     def kept(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
@@ -240,7 +240,7 @@ def unchanged_folders() -> Iterator[set[str]]:
         made(loader, config_search_path)
         folders = tuple(source.path for source in loader.repository.get_sources())
         if unchanged.issuperset(folders):
-            loader._chosen = chosen.setdefault(folders, {})
+            loader._composed = chosen.setdefault(folders, {})
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ConfigRepository, "load_config", kept)

@@ -278,6 +278,13 @@ def test_local_build_tags_are_split_off_the_public_version(monkeypatch):
     assert made.sources == {"mine": "abc"}
 
 
+def test_another_environment_is_named_by_its_own_packages_only():
+    theirs = {"python": "3.10.4", "torch": "2.1.2+cu118", "pytorch-lightning": "2.0.9"}
+    made = fingerprint({}, "cpu", theirs)
+    assert made.software == {**theirs, "torch": "2.1.2"}
+    assert made.builds == {"torch": "cu118"}
+
+
 def test_another_build_of_the_same_version_matches_and_another_version_does_not(monkeypatch):
     versions = {"torch": "2.13.0+cpu", "lightning": "2.6.6"}
     monkeypatch.setattr(machine_state.metadata, "version", versions.__getitem__)

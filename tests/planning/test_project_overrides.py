@@ -87,6 +87,12 @@ def test_prefixes_choose_between_two_configs_with_the_same_key(hydra):
     assert "passed on to src/train.py: seed=7" in plan.notes
 
 
+def test_a_key_added_to_a_mapping_of_ours_stays_ours(hydra):
+    plan = make_plan(hydra, ["batch_size=32", "+prices.devices.cpu=2.5", "+trainer.gradient_clip_val=0.5"])
+    assert plan.manifest.options.prices.devices["cpu"].usd_per_hour == 2.5
+    assert arguments(plan) == [("+trainer.gradient_clip_val=0.5", "data.batch_size=32")]
+
+
 def test_without_an_axis_the_projects_own_values_are_the_baseline(hydra):
     plan = make_plan(hydra, [], minutes=10)
     axes = [setting.axes for setting in plan.settings]
@@ -124,6 +130,16 @@ def test_a_script_takes_its_options_and_the_trainers_arguments_are_replaced(scri
     entry = plan.settings[0].config.entry
     assert entry is not None
     assert (entry.trainer, entry.config) == ({"precision": "bf16-mixed"}, None)
+
+
+def test_the_defaults_of_a_scripts_options_are_the_values_that_are_not_typed(script):
+    plan = make_plan(script, [])
+    assert {setting.config.batch_size for setting in plan.settings} == {32, 64, 128}
+    assert make_plan(script, ["hidden=8,16"]).settings[0].config.batch_size == 32
+    text = (script / "train.py").read_text()
+    (script / "train.py").write_text(text.replace("type=int, default=32", "type=int, default=SIZE"))
+    unknown = make_plan(script, ["hidden=8,16"]).settings[0].unsupported
+    assert unknown == "the batch size of train.py is not known: type batch_size=NUMBER"
 
 
 def test_an_axis_without_a_place_is_unsupported_with_the_line_that_mends_it(script):

@@ -161,6 +161,17 @@ def test_memory_is_counted_by_tensors_and_given_back_with_the_last_of_them(simul
     assert (device.reserved, device.peak_allocated, device.peak_reserved) == (0, 0, 0)
 
 
+def test_peaks_are_those_since_they_were_reset(simulated):
+    simulated(memory_bytes=64 * MIB)
+    kind, device = SimulatedKind(), torch.device("simulated", 0)
+    large = torch.empty(32 * MIB, dtype=torch.uint8, device=device)
+    del large
+    kind.reset_peak_memory(device)
+    small = torch.empty(4 * MIB, dtype=torch.uint8, device=device)
+    assert kind.memory(device).allocated == 4 * MIB
+    del small
+
+
 def test_memory_ends_exactly_at_the_budget(simulated):
     device = simulated(memory_bytes=8 * MIB).allocator
     kept = torch.empty(2 * MIB, device="simulated")

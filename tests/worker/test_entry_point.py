@@ -144,6 +144,32 @@ def test_the_time_of_the_quality_phase_is_no_part_of_the_time_to_load(home: Path
     assert 0 < seconds["first_step"] < seconds["quality"]
 
 
+def test_the_modules_own_callbacks_and_checkpoints_do_not_end_or_resume_a_training(home: Path) -> None:
+    body = """
+from lightning.pytorch.callbacks import EarlyStopping, LambdaCallback
+
+def configure_callbacks(self):
+    seen = LambdaCallback(on_train_batch_start=lambda *_: print("seen"))
+    return [EarlyStopping("never", check_on_train_epoch_end=True), seen]
+
+Net.configure_callbacks = configure_callbacks
+data = TensorDataset(torch.randn(256, 8))
+Trainer(accelerator="cpu").fit(Net(), DataLoader(data, batch_size=16), None, None, "missing.ckpt")
+"""
+    (result,) = measured(home, script(home, body), batch_size=16)
+    assert result.outcome is Outcome.measured, result.traceback
+    log = (home / "rank-0.log").read_text()
+    assert "accelsweep: left out EarlyStopping of Net" in log
+    assert "accelsweep: left out ckpt_path" in log
+    assert "seen" in log
+
+
+def test_a_pass_over_the_data_is_counted_once(home: Path) -> None:
+    (result,) = measured(home, script(home, "fit()\n"), batch_size=16)
+    assert result.metrics["epoch_ends_in_window"].value, "a pass ended"
+    assert result.metrics["epoch_samples"].value == 256
+
+
 def test_a_script_that_catches_every_exception_is_measured(home: Path) -> None:
     command = script(home, "try:\n    fit()\nexcept BaseException as error:\n    print('caught', error)\nfit()\n")
     (result,) = measured(home, command, batch_size=16)

@@ -1,4 +1,4 @@
-"""Commands for the user's own project: `apply`, which writes a recommendation back, and `init`, which describes it."""
+"""Commands for the user's own project: `apply` writes a recommendation into it; `init` writes its accelsweep.yaml."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from accelsweep.run_config import ENTRY_AXES, EntryPoint
 
 
 def apply_recommendation(home: Path, name: str, *, force: bool = False) -> None:
-    """Write the recommended setting of a sweep into the project, or print the options to type.
+    """Write the recommended setting of a sweep into the project, or print the command to run.
 
-    A Hydra project gets an overlay in its `experiment` group, a LightningCLI a config file. Raises InputError if the
-    sweep does not measure the user's own script, recommends nothing, or if the file exists and `force` is not set.
+    A Hydra project gets an overlay in its `experiment` group, and a LightningCLI project gets a config file. Raises
+    InputError if the sweep does not measure the user's own script or recommends nothing, or if the file exists and
+    `force` is not set.
     """
     folder = existing_sweep(home, name)
     manifest = Manifest.read(folder.manifest)
     if manifest.entry is None:
-        raise InputError(f"{name} does not measure a training script of your own, so there is nothing to write into")
+        raise InputError(f"{name} does not measure a training script of your own, so there is nothing to apply")
     if not folder.findings.is_file():
-        raise InputError(f"{name} has no findings yet: accelsweep run measures it")
+        raise InputError(f"{name} has no findings yet: measure it with accelsweep run")
     choice = Findings.read(folder.findings).recommendation.choice
     if choice is None:
         raise InputError(f"{name} recommends no setting; its report says why: {folder.page}")
     entry = block_of(folder, manifest, choice.setting).configs[choice.setting].entry
     assert entry is not None, "a setting of a sweep of the user's own script"
-    values = _written_values(entry)
-    if entry.kind == "script" or not values:
+    if entry.kind == "script" or not entry.arguments:
         say(f"{choice.sentence}\nnow: {shlex.join(['python', *entry.command, *entry.arguments])}")
         if entry.trainer:
             say(f"and in the script: Trainer({', '.join(f'{key}={value!r}' for key, value in entry.trainer.items())})")
@@ -52,25 +52,30 @@ def apply_recommendation(home: Path, name: str, *, force: bool = False) -> None:
     if target.exists() and not force:
         raise InputError(f"{target} exists and was left unchanged: --force overwrites it")
     target.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes_atomically(target, _overlay(name, choice, entry, values).encode())
+    write_bytes_atomically(target, _overlay(name, choice, entry).encode())
     say(f"wrote {target.relative_to(home) if target.is_relative_to(home) else target}")
     option = f"experiment={target.stem}" if entry.kind == "hydra" else f"--config {target.relative_to(home)}"
     say(f"now: {shlex.join(['python', *entry.command])} {option}")
 
 
-def _written_values(entry: EntryPoint) -> dict[str, str]:
-    """Return the values in a setting's arguments, by dotted key; choices of config groups are not among them."""
-    pairs = [argument.lstrip("+-").partition("=") for argument in entry.arguments]
-    return {key: value for key, _, value in pairs if "/" not in key and "." in key}
+def _written_values(entry: EntryPoint) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the values in a setting's arguments by dotted key, and its choices of Hydra's config groups by group."""
+    values: dict[str, str] = {}
+    choices: dict[str, str] = {}
+    for argument in entry.arguments:
+        key, _, value = argument.lstrip("+-").partition("=")
+        is_choice = "/" in key or ("." not in key and isinstance((entry.config or {}).get(key, {}), Mapping))
+        (choices if entry.kind == "hydra" and is_choice else values)[key] = value
+    return values, choices
 
 
 def _target(home: Path, name: str, entry: EntryPoint) -> Path:
     if entry.kind == "lightning_cli":
         return home / f"accelsweep-{name}.yaml"
-    return hydra_config_folder(home, entry) / "experiment" / f"accelsweep-{name}.yaml"
+    return _hydra_config_folder(home, entry) / "experiment" / f"accelsweep-{name}.yaml"
 
 
-def hydra_config_folder(home: Path, entry: EntryPoint) -> Path:
+def _hydra_config_folder(home: Path, entry: EntryPoint) -> Path:
     """Return the folder that the script passes to `hydra.main`. Raises InputError if it is not a constant."""
     script = script_file(home, entry.command)
     if script is not None:
@@ -79,11 +84,15 @@ def hydra_config_folder(home: Path, entry: EntryPoint) -> Path:
                 for keyword in getattr(decorator, "keywords", []):
                     if keyword.arg == "config_path" and isinstance(keyword.value, ast.Constant):
                         return (script.parent / str(keyword.value.value)).resolve()
-    raise InputError(f"{shlex.join(entry.command)} does not name its config folder as a constant in hydra.main")
+    raise InputError(f"{shlex.join(entry.command)} does not pass hydra.main a constant config_path")
 
 
-def _overlay(name: str, choice: Choice, entry: EntryPoint, values: Mapping[str, str]) -> str:
+def _overlay(name: str, choice: Choice, entry: EntryPoint) -> str:
+    values, choices = _written_values(entry)
     tree: dict[str, Any] = {}
+    if choices:
+        base = [choices.pop("experiment")] if "experiment" in choices else []
+        tree["defaults"] = [*base, *({f"override /{group}": value} for group, value in choices.items()), "_self_"]
     for key, value in values.items():
         *parents, leaf = key.split(".")
         node = tree
@@ -99,7 +108,7 @@ def _overlay(name: str, choice: Choice, entry: EntryPoint, values: Mapping[str, 
 
 
 def describe_project(home: Path) -> bool:
-    """Write a commented `accelsweep.yaml` for the project in `home`; return False if it holds no training script.
+    """Write a commented `accelsweep.yaml` for the project in `home`; return False if there is no training script.
 
     Raises InputError if the file exists, or if there are several scripts.
     """
@@ -120,7 +129,7 @@ def describe_project(home: Path) -> bool:
 
 def _description(project: Project, sides: ProjectGrid) -> str:
     lines = [
-        "# How accelsweep runs this project. Every key may be left out; those below a # are what it found or assumes.",
+        "# How accelsweep runs this project. Every key is optional; commented-out lines are defaults or examples.",
         f"entry: {project.command}",
         f"# python: {project.python}",
         "axes:  # where each axis goes",
@@ -130,13 +139,13 @@ def _description(project: Project, sides: ProjectGrid) -> str:
         if isinstance(target, str):
             lines.append(f"  # {axis}: write the project's own key here")
         elif target.key is None:
-            lines.append(f"  # {axis}: the argument of the Trainer is replaced")
+            lines.append(f"  # {axis}: overrides the Trainer's argument")
         else:
             lines.append(f"  {axis}: {target.key}")
-    lines.append("# values: {precision: {bf16-mixed: bf16}}  # accelsweep's word: yours")
+    lines.append("# values: {precision: {bf16-mixed: bf16}}  # accelsweep's name: yours")
     if sides.quality is not None:
         lines.append(f"quality: {{metric: {sides.quality.metric}, better: {sides.quality.better}}}")
     else:
         lines.append("# quality: {metric: val_acc, better: max}  # a metric that your validation logs")
-    lines.append("# batch_is: per_device  # or global, if it is divided among the ranks; a trial finds out")
+    lines.append("# batch_is: per_device  # or global, if the batch is divided among the ranks; a trial detects it")
     return "\n".join(lines) + "\n"

@@ -109,6 +109,9 @@ class CpuKind(DeviceKind):
     def empty_cache(self, device: torch.device) -> None:
         """Do nothing: there is no cache."""
 
+    def reset_peak_memory(self, device: torch.device) -> None:
+        """Do nothing: no allocator records peaks."""
+
     def cap_memory(
         self, device: torch.device, headroom: float, configured: int | None, host_memory: FreeMemory
     ) -> MemoryCap:

@@ -309,7 +309,7 @@ class DeviceKind:
         return int(self.module.memory_allocated(device))
 
     def memory(self, device: torch.device) -> DeviceMemory:
-        """Return the device's memory usage; peaks are measured from the start of the process."""
+        """Return the device's memory usage; peaks are those since `reset_peak_memory`, or since the process started."""
         free, total = self.module.mem_get_info(device)
         peaks = self.module.max_memory_allocated(device), self.module.max_memory_reserved(device)
         return DeviceMemory(*peaks, total - free, {})
@@ -318,6 +318,10 @@ class DeviceKind:
         """Release the allocator's cached blocks to the device."""
         del device
         self.module.empty_cache()
+
+    def reset_peak_memory(self, device: torch.device) -> None:
+        """Make the peaks those of what follows; without effect if the allocator does not record peaks."""
+        self.module.reset_peak_memory_stats(device)
 
     def cap_memory(
         self, device: torch.device, headroom: float, configured: int | None, host_memory: FreeMemory

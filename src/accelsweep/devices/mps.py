@@ -87,6 +87,9 @@ class MpsKind(DeviceKind):
         reasons = {"allocated": "the MPS allocator records no peak", "device": "this process only"}
         return DeviceMemory(None, driver, driver, reasons)
 
+    def reset_peak_memory(self, device: torch.device) -> None:
+        """Do nothing: the allocator records no peaks."""
+
     def cap_memory(
         self, device: torch.device, headroom: float, configured: int | None, host_memory: FreeMemory
     ) -> MemoryCap:

@@ -1,6 +1,6 @@
-"""Before the user's own script is measured: a trial of one setting, which shows whether it trains at all.
+"""Runs a trial of one setting before the user's own script is measured, which shows whether the script trains at all.
 
-A trial on several ranks also shows whether the script's batch size is that of each rank.
+A trial on several ranks also shows whether the script's batch size applies to each rank or is divided among them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 
 def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[BatchMeaning], Plan]) -> Plan:
-    """Return the plan once a trial has succeeded; `again` plans anew, given what the batch size means.
+    """Return the plan once a trial has succeeded; `again` makes a new plan, given what the batch size means.
 
-    There is no trial if the sweep does not measure the user's own script, measures it on a cluster, or has measured it
-    before. Raises InputError with the script's own error if the trial fails.
+    There is no trial if the sweep does not measure the user's own script, runs on a cluster, already has records, or
+    has no supported setting. Raises InputError if the trial fails, with the script's own error, or if its first batch
+    has an unexpected size.
     """
     from accelsweep.executor.trial import try_setting
 
@@ -45,7 +46,7 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[BatchMean
 
 
 def _batch_meaning(setting: Setting, result: RankResult) -> BatchMeaning:
-    """Return whether the typed batch size is that of each rank or of all, given the first batch of one rank."""
+    """Return whether the setting's batch size applies to each rank or to all together, given one rank's first batch."""
     assert result.effective is not None, "the caller has checked"
     typed, seen, ranks = setting.config.batch_size, result.effective.batch_size, setting.config.world_size
     if seen == typed:

@@ -59,7 +59,8 @@ class CodeVersion:
 class ProjectEnvironment:
     """The environment of the user's own training script.
 
-    `path` is where its interpreter finds accelsweep, and `package` is the one whose Trainer the script uses.
+    `python` is its interpreter, or None for accelsweep's own; `path` is where the interpreter finds accelsweep, and
+    `package` is the Lightning package whose Trainer the script uses.
     """
 
     python: str | None
@@ -73,7 +74,7 @@ class ProjectEnvironment:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that make the project's interpreter import accelsweep, with the project's Lightning."""
+        """The variables that make accelsweep importable for the project's interpreter and select its Lightning."""
         package = {PACKAGE_VARIABLE: self.package}
         if self.python is None:
             return package

@@ -148,7 +148,7 @@ class ProjectForkServer:
     def __init__(self, python: str, environment: Mapping[str, str]) -> None:
         """Start the server with the interpreter `python` and wait until it has loaded torch and Lightning.
 
-        `unsafe` is why it cannot fork, if so.
+        If it cannot fork, `unsafe` gives the reason.
         """
         self._connection, theirs = socket.socketpair()
         with theirs:
@@ -177,14 +177,14 @@ class ProjectForkServer:
             {"spec": str(launch.spec.file()), "cwd": str(Path.cwd()), "environments": environments},
         )
         answer = receive(self._connection)
-        while answer is not None and "pids" not in answer:  # a leftover of an earlier run
+        while answer is not None and "pids" not in answer:  # a late exit code from an earlier run
             answer = receive(self._connection)
         if answer is None:
             raise ConnectionError("the fork server of the project's environment has ended")
         return ProjectRanks(answer["pids"], ranks.start, server=self)
 
     def ended(self) -> dict[int, int] | None:
-        """Return the exit codes, by process ID, that have arrived since the last call; None if the server is gone."""
+        """Return the exit codes received since the last call, by process ID; None if the server is gone."""
         codes: dict[int, int] = {}
         while select.select([self._connection], [], [], 0)[0]:
             answer = receive(self._connection)
@@ -208,7 +208,7 @@ class ProjectRanks(LocalRanks):
     server: ProjectForkServer | None = field(default=None, kw_only=True)
 
     def poll(self) -> None:
-        """Read which ranks have ended."""
+        """Record the exit codes of ranks that have ended."""
         assert self.server is not None, "the server made this"
         ended = self.server.ended()
         for rank, pid in self.running().items():

@@ -19,7 +19,7 @@ from accelsweep.config.site import Site
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.executor.code_versions import CodeVersions
 from accelsweep.files import set_aside, sha256_file
-from accelsweep.measure.machine_state import fingerprint
+from accelsweep.measure.machine_state import PACKAGES, fingerprint
 from accelsweep.plain_json import canonical_json
 from accelsweep.planning.source_digests import (
     ImportPath,
@@ -71,9 +71,11 @@ class CurrentConditions:
             sources = {} if config.entry else source_digests(measured_targets(config), self._import_path(config))
         except InputError:
             sources = {}  # a package was removed after planning: the run's own error is clearer
-        software = version.tree.software if version is not None else {}
+        installed = version.tree.software if version is not None else {}
+        packages: Iterable[str] = PACKAGES
         if config.entry is not None and self.versions.project is not None:
-            software = self.versions.project.software
+            installed, packages = self.versions.project.software, PROJECT_PACKAGES
+        software = {package: installed[package] for package in packages if package in installed}
         current = self._cache[_cache_key(config)] = fingerprint(sources, config.accelerator, software)
         return replace(current, links=self._links(config))
 
@@ -124,6 +126,9 @@ class CurrentConditions:
                     links[key] = abbreviate_home(real, self._home)
         return links
 
+
+PROJECT_PACKAGES = ("python", *PACKAGES, "pytorch-lightning")
+"""What of the environment of the user's own script is part of a fingerprint, as far as it is installed."""
 
 _SOURCE_SUFFIXES = frozenset({".py", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".txt", ".env", ".sh", ""})
 

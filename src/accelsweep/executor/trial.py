@@ -24,7 +24,7 @@ from accelsweep.temporary_folders import temporary_folder
 from accelsweep.worker.run_spec import RunSpec
 
 _MEASURE = Measure(warmup_steps=2, min_steps=2, min_seconds=0.0, max_steps=2)
-"""A trial's window: long enough to reach the optimiser's first steps."""
+"""A trial's window: just long enough to reach the first optimiser steps if gradients are not accumulated."""
 
 
 @dataclass(frozen=True)

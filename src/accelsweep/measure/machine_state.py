@@ -200,10 +200,10 @@ def fingerprint(
     """Return this machine's fingerprint for runs on `accelerator`; requires neither torch nor CUDA.
 
     For `cpu`, the machine's GPUs are omitted, so that a node counts as the same hardware with and without an allocated
-    GPU; None includes all devices. `sources` are the digests of the user's packages. `software` contains the package
-    versions of the environment used by runs, if it is not this one.
+    GPU; None includes all devices. `sources` are the digests of the user's packages. `software` contains the versions
+    of the environment used by runs, if it is not this one.
     """
-    versions = {package: (software or {}).get(package) or metadata.version(package) for package in PACKAGES}
+    versions = software or {package: metadata.version(package) for package in PACKAGES}
     split = {package: version.partition("+") for package, version in versions.items()}
     return Fingerprint(
         hardware={"host": cpu_model(), **hardware_fingerprint(accelerator)},

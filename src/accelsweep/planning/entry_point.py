@@ -1,6 +1,6 @@
 """Finds the user's own training script and how it takes its arguments, by reading sources and `accelsweep.yaml`.
 
-Nothing of the user's is imported here; `project_config` composes the project's config in a process of its own.
+No user code is imported here; `project_config` composes the project's config in a separate process.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -31,19 +31,19 @@ from accelsweep.run_config import ENTRY_AXES, EntryKind
 PROJECT_FILE = "accelsweep.yaml"
 
 _NEEDED = ("torch",)
-"""Packages that an environment needs for its runs to be measured."""
+"""Packages that an environment must have so that runs can be measured in it."""
 
 _IGNORED_FOLDERS = frozenset(
     {"tests", "test", "docs", "notebooks", "build", "dist", "site-packages", "node_modules", "sweeps", "reports"}
 )
-"""Folders that are not searched for a training script, in addition to hidden ones and virtual environments."""
+"""Folders in which no training script is searched for, besides hidden folders and virtual environments."""
 
 _FOLDER_DEPTH = 2
-"""How many folders below the working directory a training script is searched for."""
+"""How many levels below the working directory training scripts are searched for."""
 
 
 class Quality(Frozen):
-    """The metric by which the user's own validation judges a model."""
+    """The metric of the user's own validation that measures a model's quality."""
 
     metric: str = Field(min_length=1)
     better: Literal["max", "min"] = "max"
@@ -53,8 +53,8 @@ class ProjectFile(Frozen):
     """`accelsweep.yaml`: what cannot be found by reading the project. Every key is optional.
 
     `axes` maps an axis to the project's own key or option (`batch_size: data.train_batch_size`), and `values` maps its
-    values to the project's (`precision: {32-true: 32}`). `batch_is` is whether the project's batch size is that of each
-    rank or is divided among the ranks.
+    values to the project's (`precision: {32-true: 32}`). `batch_is` states whether the project's batch size applies to
+    each rank or is divided among the ranks.
     """
 
     entry: str | None = None
@@ -70,7 +70,7 @@ class ProjectFile(Frozen):
         for axis in value:
             if axis not in (*ENTRY_AXES, "seed"):
                 raise ValueError(
-                    f"has no axis '{axis}'{nearest(axis, ENTRY_AXES)}; it may have {', '.join(ENTRY_AXES)} and seed"
+                    f"has no axis '{axis}'{nearest(axis, ENTRY_AXES)}; the axes are {', '.join(ENTRY_AXES)} and seed"
                 )
         return value
 
@@ -80,13 +80,14 @@ class EntrySource:
     """A training script and what its source reveals.
 
     `command` is its path, or `-m` and a module, relative to the working directory, with its fixed arguments.
-    `options` are the long options that it declares to argparse, without the dashes.
+    `options` maps the long options that it declares to argparse, without the dashes, to their default values if these
+    are literals, else to None.
     """
 
     command: tuple[str, ...]
     file: Path
     kind: EntryKind
-    options: frozenset[str] = frozenset()
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -98,8 +99,7 @@ class EntrySource:
 class Project:
     """The user's project in `home`: its training script, its interpreter, and its `accelsweep.yaml`.
 
-    `found` is whether the script was found rather than named, and `typed` is the command by which it was named on the
-    command line.
+    `found` is True if the script was found by searching rather than named; `typed` is the value of `--entry`, if given.
     """
 
     home: Path
@@ -116,14 +116,14 @@ class Project:
 
     @cached_property
     def measured(self) -> MeasuredProject:
-        """What the manifest keeps about the project. Raises InputError if its interpreter does not run."""
+        """What the manifest stores about the project. Raises InputError if its interpreter fails or lacks torch."""
         if not self.own_environment:
             return MeasuredProject(command=self.command, kind=self.entry.kind, typed=self.typed)
-        version, packages = query_interpreter(Path(self.python), f"the project's interpreter {self.python}")
+        version, packages = query_interpreter(Path(self.python), "the project's interpreter")
         if missing := [package for package in _NEEDED if package not in packages]:
             raise InputError(
                 f"the project's interpreter {self.python} has no {' and no '.join(missing)}: name another one under "
-                f"`python` in {PROJECT_FILE}, or install it there"
+                f"`python` in {PROJECT_FILE}, or install {' and '.join(missing)} there"
             )
         software = {"python": version.split()[0], **packages}
         return MeasuredProject(
@@ -132,7 +132,7 @@ class Project:
 
     @cached_property
     def package(self) -> Literal["lightning", "pytorch_lightning"]:
-        """The package whose Trainer the project uses: the one that its sources import, else the installed one."""
+        """The package whose Trainer the project uses: the one that its sources import, or else the installed one."""
         imported: set[str] = set()
         for path in (self.entry.file, *_scripts(self.home, _FOLDER_DEPTH)):
             imported |= imported_packages(path) & {"lightning", "pytorch_lightning"}
@@ -144,8 +144,8 @@ class Project:
         return "pytorch_lightning" if imported == {"pytorch_lightning"} else "lightning"
 
     def note(self) -> str:
-        """Return the sentence in which a plan names the script and its environment."""
-        found = " (found by reading the sources; --entry names another)" if self.found else ""
+        """Return the plan's note about the script and its environment."""
+        found = " (found in the sources; use --entry to name another one)" if self.found else ""
         software = self.measured.software
         versions = ", ".join(
             f"{name} {software[name]}" for name in ("torch", "lightning", "pytorch-lightning") if name in software
@@ -162,8 +162,9 @@ class Project:
 def measured_project(home: Path, entry: str | None, overrides: Sequence[str]) -> Project | None:
     """Return the project whose own script a sweep measures; None if accelsweep composes the model and data.
 
-    Without `entry`, that depends on the folder and on the overrides: experiments and classes of accelsweep's config
-    mean the latter. Raises the same exceptions as `project_in`.
+    Without `entry` and `accelsweep.yaml`, this depends on the folder and on the overrides: a folder `conf/experiment`,
+    a shipped experiment or a class for accelsweep's own config means that accelsweep composes them. Raises the same
+    exceptions as `project_in`.
     """
     if entry is not None or (home / PROJECT_FILE).is_file():
         return project_in(home, entry)
@@ -173,7 +174,7 @@ def measured_project(home: Path, entry: str | None, overrides: Sequence[str]) ->
 
 
 def _composes(override: str) -> bool:
-    """Return whether an override chooses a shipped experiment, or a class of the user's in accelsweep's config."""
+    """Return whether an override selects a shipped experiment or sets a model or data class in accelsweep's config."""
     key, _, value = override.lstrip("+").partition("=")
     if key == "experiment":
         return (shipped_root() / "conf" / "experiment" / f"{value}.yaml").is_file()
@@ -181,9 +182,9 @@ def _composes(override: str) -> bool:
 
 
 def project_in(home: Path, entry: str | None, *, required: bool = True) -> Project | None:
-    """Return the project in `home`, with the training script in the command `entry`, `accelsweep.yaml`, or the sources.
+    """Return the project in `home`, with the script from the command `entry`, from `accelsweep.yaml` or from a search.
 
-    Returns None if nothing names a script, none is found and none is `required`. Raises InputError if there are several
+    Returns None if no script is named or found and none is `required`. Raises InputError if there are several
     candidates, or if the script, the interpreter or `accelsweep.yaml` is invalid.
     """
     file = _project_file(home)
@@ -202,7 +203,7 @@ def project_in(home: Path, entry: str | None, *, required: bool = True) -> Proje
     first, *others = _preferred(candidates)
     if others:
         listed = ", ".join(f"--entry 'python {each.name}'" for each in (first, *others))
-        raise InputError(f"there are several training scripts in {home}; choose one: {listed}")
+        raise InputError(f"{home} contains several training scripts; choose one: {listed}")
     return Project(home, first, file, _interpreter(home, file), found=True)
 
 
@@ -220,7 +221,7 @@ def _project_file(home: Path) -> ProjectFile:
 
 
 def _parse_command(home: Path, given: str) -> tuple[str | None, EntrySource]:
-    """Return the interpreter that a command names, if it is not just `python`, and its script."""
+    """Return a command's script, and its interpreter if that is more specific than `python` or `python3`."""
     try:
         words = shlex.split(given)
     except ValueError as error:
@@ -311,11 +312,11 @@ def _read_source(path: Path) -> EntrySource | None:
         kind = "hydra"
     elif "LightningCLI" in calls or _subclasses_of(tree, "LightningCLI") & calls:
         kind = "lightning_cli"
-    return EntrySource((str(path),), path, kind, frozenset(_argparse_options(tree)))
+    return EntrySource((str(path),), path, kind, dict(_argparse_options(tree)))
 
 
 def _called_names(tree: ast.AST) -> set[str]:
-    """Return the names that are called or used as decorators: `Trainer` for `pl.Trainer(...)`, and `hydra.main`."""
+    """Return the names of called functions and decorators, such as `Trainer` for `pl.Trainer(...)`, or `hydra.main`."""
     names = set()
     for node in ast.walk(tree):
         functions: list[ast.expr] = []
@@ -350,16 +351,18 @@ def _trains(path: Path) -> bool:
     return runs and bool(calls & {"LightningCLI", "Trainer"} or _subclasses_of(tree, "LightningCLI") & calls)
 
 
-def _argparse_options(tree: ast.AST) -> Iterator[str]:
-    """Yield the names of the long options passed to `add_argument`, as written."""
+def _argparse_options(tree: ast.AST) -> Iterator[tuple[str, Any]]:
+    """Yield the names of the long options passed to `add_argument`, as written, with their literal defaults."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+            defaults = (keyword.value for keyword in node.keywords if keyword.arg == "default")
+            default = next(defaults, None)
             for argument in node.args:
                 if isinstance(argument, ast.Constant) and str(argument.value).startswith("--"):
-                    yield str(argument.value)[2:]
+                    yield str(argument.value)[2:], default.value if isinstance(default, ast.Constant) else None
 
 
-def option_for(options: Mapping[str, Any] | frozenset[str], *names: str) -> str | None:
+def option_for(options: Mapping[str, Any], *names: str) -> str | None:
     """Return the first of `names` that is an option, with dashes or underscores."""
     for name in names:
         for spelling in (name, name.replace("_", "-"), name.replace("-", "_")):

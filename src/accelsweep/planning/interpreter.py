@@ -22,7 +22,7 @@ print(json.dumps([sys.version, {name: str(version) for name, version in packages
 def query_interpreter(python: Path, where: str) -> tuple[str, dict[str, str]]:
     """Return the interpreter's `sys.version`, and the versions of its installed packages.
 
-    Raises InputError, which begins with `where` the interpreter was named, if it does not run.
+    Raises InputError if it does not run; the message begins with `where`, which says where the interpreter was named.
     """
     environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
     try:

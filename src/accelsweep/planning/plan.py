@@ -389,6 +389,8 @@ def build_manifest(
     entry: MeasuredProject | None = None,
 ) -> Manifest:
     """Build the manifest for a grid and its blocks: the next revision, or the previous one if nothing changed."""
+    theirs = {} if entry is None else entry.software
+    versions = {name: theirs.get(name, version) for name, version in core_versions().items()}
     manifest = Manifest(
         sweep=sweep,
         revision=previous.revision + 1,
@@ -405,7 +407,7 @@ def build_manifest(
         options=options,
         site=grid.site,
         sources=sources,
-        versions=core_versions(),
+        versions=versions,
         compared=compared,
         profile=profile,
         found_batches=found_batches,

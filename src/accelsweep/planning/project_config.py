@@ -1,7 +1,7 @@
-"""Asks the user's own Hydra or LightningCLI for the project's composed config, in a process of its own.
+"""Obtains the project's composed config from the user's own Hydra or LightningCLI, in a separate process.
 
-The process runs the project's interpreter and imports the script, so that its plugins, structured configs and resolvers
-are those of a real run. It is started once for a plan.
+The process uses the project's interpreter and runs the script up to the point where it would compose its config.
+Plugins, structured configs and resolvers are therefore the same as in a real run. It is started once per plan.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from accelsweep.planning.entry_point import Project
 
 
 class Composed(NamedTuple):
-    """A project's composed config: `{run}` replaces what differs in each run. `choices` are its config groups'."""
+    """A project's composed config, with `{run}` for values that differ between runs, and its config groups' choices."""
 
     config: dict[str, Any]
     choices: dict[str, Any]
@@ -39,7 +39,7 @@ class ProjectConfigs:
     def of(cls, project: Project) -> Iterator[ProjectConfigs | None]:
         """Start the process for a project; yield None for a script that has no config.
 
-        Raises InputError, with what the script raised, if it cannot be imported.
+        Raises InputError, with the script's own error, if the script fails before it composes its config.
         """
         if project.entry.kind == "script":
             yield None
@@ -95,7 +95,7 @@ class ProjectConfigs:
             self._process.wait()
             self._errors.seek(0)
             last = (self._errors.read().strip().splitlines() or ["it printed nothing"])[-1]  # usually the error
-            raise InputError(f"{name} ended while its config was composed: {last}")
+            raise InputError(f"{name} exited while its config was being composed: {last}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             where = f" ({answer['where']})" if answer.get("where") else ""
@@ -104,7 +104,7 @@ class ProjectConfigs:
 
 
 def project_environment(path: str) -> Mapping[str, str]:
-    """Return the environment of a process of the project, which finds accelsweep's worker at `path`."""
+    """Return the environment for a process in the project's interpreter, which finds accelsweep's worker at `path`."""
     inherited = os.environ.get("PYTHONPATH")
     entries = [path, *([inherited] if inherited else [])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(entries), "HYDRA_FULL_ERROR": "1"}

@@ -1,4 +1,4 @@
-"""Decides which of two configs an override belongs to, and writes accelsweep's axes as the project's own arguments.
+"""Decides which of the two configs an override belongs to, and translates axes into the project's own arguments.
 
 accelsweep's config (axes and options) and the project's config are composed separately. An override goes to the project
 if the project's config has its key. If both have the key, it must be written as `sweep.KEY` or `project.KEY`.
@@ -27,15 +27,15 @@ from accelsweep.planning.project_config import Composed, ProjectConfigs
 from accelsweep.run_config import ENTRY_AXES
 
 DEFAULT_AXES = frozenset({"batch_size", "precision", "devices", "num_nodes"})
-"""Axes of a sweep without axes. If one of them or a key of the project is typed, nothing is added."""
+"""Axes that replace the default ones: if one of them or a key of the project is typed, no axis is added."""
 
 DEFAULT_MINUTES = 10.0
-"""About how long a sweep without axes takes."""
+"""Approximate duration of a sweep for which no axis was typed."""
 
 _DEFAULT_REPEATS = 3
 
 _LEAST_RUN_SECONDS = 5.0
-"""Roughly how long a run takes in addition to its window: imports of the project, data, warm-up, the probe pass."""
+"""Rough duration of a run outside its window: the project's imports, loading data, the warm-up and the probe pass."""
 
 OURS, THEIRS = "sweep.", "project."
 """Prefixes that say which config an override belongs to."""
@@ -43,16 +43,14 @@ OURS, THEIRS = "sweep.", "project."
 _TRAINER_AXES = ("accelerator", "devices", "num_nodes", "precision")
 
 _LIGHTNING_PRECISIONS = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
-"""Lightning's older names of precisions, and its present ones."""
-
-_LIGHTNING_ACCELERATORS = {"gpu": "cuda", "cuda": "cuda", "cpu": "cpu", "mps": "mps"}
+"""Lightning's former names for precisions -> its current ones."""
 
 _THEIR_ACCELERATORS = {"cuda": "gpu", "rocm": "gpu"}
-"""What Lightning's users write for a kind of device."""
+"""Device kinds -> Lightning's names for them."""
 
 
 BatchMeaning = Literal["per_device", "global"]
-"""Whether a batch size is that of each rank, or is divided among all ranks."""
+"""Whether a batch size applies to each rank or is divided among all ranks."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +63,9 @@ class SplitOverrides:
 
 @dataclass(frozen=True)
 class AxisTarget:
-    """Where an axis goes: the project's `key` or option, or, if it is None, the argument that replaces the Trainer's.
+    """Where an axis goes: to the project's `key` or option; if `key` is None, it overrides the Trainer's argument.
 
-    `added` is whether the project's config lacks the key, so that Hydra must be told to add it.
+    `added` is True if the project's config lacks the key, so that Hydra must be told to add it.
     """
 
     key: str | None
@@ -89,11 +87,13 @@ class ProjectGrid:
 
     @cached_property
     def base(self) -> Composed:
-        """The project's own config without any override; empty for a script."""
+        """The project's own config, without overrides; empty for a script."""
         return self._compose(())
 
     def _compose(self, arguments: Sequence[str]) -> Composed:
-        return Composed({}, {}) if self.configs is None else self.configs.compose(arguments)
+        if self.configs is None:
+            return Composed(dict(self.project.entry.options), {})
+        return self.configs.compose(arguments)
 
     @cached_property
     def batch_meaning(self) -> BatchMeaning | None:
@@ -132,7 +132,7 @@ class ProjectGrid:
     def _assign(self, line: str, override: Override, known: Sequence[str], ours: list[str], theirs: list[str]) -> None:
         key = override.key_or_group
         is_ours = key.partition(".")[0].partition("/")[0] in known
-        is_theirs = self._has(override)
+        is_theirs = self._has(override, is_ours)
         if is_ours and is_theirs:
             raise InputError(
                 f"{line}: both accelsweep and the project have the key '{key}': write {OURS}{line} or {THEIRS}{line}"
@@ -146,13 +146,14 @@ class ProjectGrid:
             raise InputError(f"{line}: neither accelsweep nor {self.project.entry.name} has the key '{key}'{hint}{add}")
         (ours if is_ours else theirs).append(line)
 
-    def _has(self, override: Override) -> bool:
+    def _has(self, override: Override, is_ours: bool) -> bool:
         key = override.key_or_group
         if self.project.entry.kind == "script":
             return option_for(self.project.entry.options, key) is not None
-        if override.is_add() or override.is_force_add() or override.is_delete():
+        if key in self.base.choices or look_up(self.base.config, key) is not MISSING:
             return True
-        return key in self.base.choices or look_up(self.base.config, key) is not MISSING or "/" in key
+        adds = override.is_add() or override.is_force_add() or override.is_delete() or "/" in key
+        return adds and not is_ours  # `+prices.devices.cuda=2` adds to a mapping of accelsweep's
 
     @cached_property
     def _their_keys(self) -> list[str]:
@@ -160,7 +161,11 @@ class ProjectGrid:
 
     @cached_property
     def quality(self) -> Quality | None:
-        """The metric and direction of the project's checkpoints, early stopping or `optimized_metric`; else None."""
+        """The quality metric and its direction, or None if nothing names one.
+
+        They come from `accelsweep.yaml`, or else from the config's `ModelCheckpoint`, `EarlyStopping` or
+        `optimized_metric`; the direction of the latter is guessed from its name.
+        """
         if self.project.file.quality is not None:
             return self.project.file.quality
         config = self.base.config
@@ -177,25 +182,25 @@ class ProjectGrid:
         return Quality(metric=metric, better="min" if "loss" in metric or "error" in metric else "max")
 
     def quality_overrides(self, typed: Sequence[str]) -> list[str]:
-        """Return the overrides of `measure` that measure the project's quality, unless `typed` ones do."""
+        """Return the `measure` overrides for the project's quality metric; empty if `typed` names a metric itself."""
         if any(line.startswith("measure.quality_metric=") for line in typed):
             return []
         if self.quality is None:
             if "measure.quality_samples=null" in typed:
                 return ["measure.quality_metric=null"]
             self.notes.append(
-                "quality is not measured, because no ModelCheckpoint, EarlyStopping or optimized_metric names a "
-                "metric: name one that the validation logs with quality=METRIC"
+                "quality is not measured, because no ModelCheckpoint, EarlyStopping or optimized_metric in the config "
+                "names a metric: set quality=METRIC to one that the validation logs"
             )
             return ["measure.quality_samples=null", "measure.quality_metric=null"]
-        self.notes.append(f"quality: {self.quality.metric} ({self.quality.better} is better), as the project says")
+        self.notes.append(f"quality: {self.quality.metric} ({self.quality.better} is better), from the project")
         return [f"measure.quality_metric='{self.quality.metric}'", f"measure.quality_better={self.quality.better}"]
 
     # Axes
 
     @cached_property
     def targets(self) -> dict[str, AxisTarget | str]:
-        """Where each axis goes; for an axis that the project does not take, why not."""
+        """Where each axis goes, or, for an axis that cannot be passed to the project, the reason."""
         return {axis: self._target(axis) for axis in ENTRY_AXES}
 
     def _target(self, axis: str) -> AxisTarget | str:
@@ -244,15 +249,15 @@ class ProjectGrid:
         return self._unmapped("batch_size", preferred or train)
 
     def _unmapped(self, axis: str, candidates: Sequence[str]) -> str:
-        found = f"several keys may be it ({', '.join(candidates)})" if candidates else "no key or option looks like it"
+        found = f"several keys match ({', '.join(candidates)})" if candidates else "no key or option matches"
         example = candidates[0] if candidates else "data.batch_size"
         return (
-            f"{axis} has no known place in the arguments of {self.project.entry.name}, because {found}: write it into "
+            f"cannot tell which argument of {self.project.entry.name} sets {axis}, because {found}: write it into "
             f"{PROJECT_FILE}, for example `axes: {{{axis}: {example}}}`"
         )
 
     def value_of(self, axis: str, config: Mapping[str, Any]) -> Any:
-        """Return the value of an axis in the project's composed config, in accelsweep's words; None if unset."""
+        """Return the value of an axis in the project's composed config, in accelsweep's terms; None if unset."""
         target = self.targets[axis]
         if isinstance(target, str) or target.key is None:
             return None
@@ -264,11 +269,9 @@ class ProjectGrid:
         if (word := ours.get(canonical_json(value))) is not None:
             return int(word) if axis in ("devices", "num_nodes", "batch_size") else word
         if axis == "accelerator":
-            return (
-                self.auto
-                if value in (None, "auto", "gpu") and self.auto != "cpu"
-                else {None: "cpu", "auto": self.auto}.get(value, _LIGHTNING_ACCELERATORS.get(str(value), str(value)))
-            )
+            if value == "auto" or (value == "gpu" and self.auto != "cpu"):
+                return self.auto
+            return "cpu" if value is None else {"gpu": "cuda"}.get(str(value), str(value))
         if axis == "devices":
             if isinstance(value, Sequence) and not isinstance(value, str):
                 return len(value)
@@ -278,7 +281,7 @@ class ProjectGrid:
         return value
 
     def arguments(self, axis: str, value: Any) -> tuple[list[str], dict[str, Any]]:
-        """Return an axis value as arguments of the project, and as arguments that replace the Trainer's."""
+        """Return an axis value as arguments of the project, and as overrides of the Trainer's arguments."""
         target = self.targets[axis]
         assert not isinstance(target, str), "the caller has checked"
         theirs = self.project.file.values.get(axis, {}).get(str(value), MISSING)
@@ -294,7 +297,7 @@ class ProjectGrid:
         return [f"--{target.key}={theirs}"], {}
 
     def own_argument(self, line: str, override: Override) -> list[str]:
-        """Return one of the project's overrides, with a single value, as its argument."""
+        """Return the argument that passes a single-valued override to the project."""
         if self.project.entry.kind == "hydra":
             return [line]
         key = override.key_or_group
@@ -302,7 +305,7 @@ class ProjectGrid:
         return [f"--{option_for(self.project.entry.options, key) or key}={value}"]
 
     def run_arguments(self) -> tuple[str, ...]:
-        """Return the templates of arguments that differ in each run."""
+        """Return templates for the arguments that differ between runs."""
         templates = []
         seed = self.project.file.axes.get("seed", "").lstrip("-")
         if self.project.entry.kind == "hydra":
@@ -319,9 +322,9 @@ class ProjectGrid:
     # A sweep without axes
 
     def default_axes(self) -> list[str]:
-        """Return the overrides of a sweep for which no axis was typed: the axes, and windows that fit into `minutes`.
+        """Return the overrides for a sweep without typed axes: default axes, and windows short enough for `minutes`.
 
-        The project's own values come first, so that they are the baseline.
+        The project's own values come first, which makes them the baseline.
         """
         minutes = self.minutes
         axes: dict[str, list[Any]] = {
@@ -340,8 +343,8 @@ class ProjectGrid:
         runs = (math.prod(map(len, axes.values())) + 1) * _DEFAULT_REPEATS
         window = min(5.0, max(1.0, round(budget / runs - _LEAST_RUN_SECONDS, 1)))
         self.notes.append(
-            f"no axis was given: {', '.join(axes)} around the project's own values, within about {minutes:g} minutes "
-            "(--minutes)" + (f"; left out: {', '.join(left_out)}" if left_out else "")
+            f"no axis was given: varying {', '.join(axes)} around the project's own values for about {minutes:g} "
+            "minutes (--minutes)" + (f"; left out: {', '.join(left_out)}" if left_out else "")
         )
         chosen = [f"{axis}={','.join(map(str, values))}" for axis, values in axes.items()]
         return [*chosen, f"repeats={_DEFAULT_REPEATS}", f"measure.min_seconds={window}", "measure.min_steps=20"]
@@ -365,7 +368,7 @@ class ProjectGrid:
     # Points
 
     def points(self, composer: Composer, grid: Grid, theirs: Sequence[str]) -> Iterator[GridPoint]:
-        """Yield the grid's points: each of accelsweep's jobs with each combination of the project's values."""
+        """Yield the grid's points: every job of accelsweep's grid with every combination of the project's values."""
         own = [composer.parse(line) for line in theirs]
         values = [_single_values(line, override) for line, override in zip(theirs, own, strict=True)]
         swept = [index for index, override in enumerate(own) if override.is_sweep_override()]
@@ -415,6 +418,10 @@ class ProjectGrid:
             if axis not in typed:
                 found = self.value_of(axis, composed.config)
                 scientific[axis] = self._default(axis) if found is None else found
+                if found is None and axis == "batch_size":
+                    unsupported = f"the batch size of {self.project.entry.name} is not known: type batch_size=NUMBER"
+                    if isinstance(reason := self.targets[axis], str):
+                        unsupported = reason
         scientific["entry"] = {
             "kind": self.project.entry.kind,
             "command": list(self.project.entry.command),
@@ -426,7 +433,7 @@ class ProjectGrid:
                 for axis, target in self.targets.items()
                 if not isinstance(target, str) and target.key is not None
             },
-            "config": composed.config or None,
+            "config": None if self.configs is None else composed.config,
             "package": self.project.package,
         }
         unsupported = unsupported or self._divide_batch(scientific) or self._unsupported_nodes(scientific)
@@ -435,20 +442,20 @@ class ProjectGrid:
     def _unsupported_nodes(self, scientific: Mapping[str, Any]) -> str | None:
         if scientific["num_nodes"] == 1 or not self.project.own_environment:
             return None
-        return f"num_nodes={scientific['num_nodes']}: runs on several nodes use accelsweep's own environment only"
+        return f"num_nodes={scientific['num_nodes']}: runs on several nodes require accelsweep's own environment"
 
     def _default(self, axis: str) -> Any:
         defaults = {"accelerator": self.auto, "devices": 1, "num_nodes": 1, "precision": "32-true", "batch_size": 1}
         return defaults[axis]
 
     def _divide_batch(self, scientific: dict[str, Any]) -> str | None:
-        """Turn a global batch size into that of each rank; return why this is impossible."""
+        """Convert a global batch size to one per rank; return the reason if that is impossible."""
         ranks, batch = scientific["devices"] * scientific["num_nodes"], scientific["batch_size"]
         if self.batch_meaning != "global" or ranks == 1:
             return None
         scientific["entry"]["global_batch"] = batch
         if batch % ranks:
-            return f"batch_size={batch} is the global batch size here, which {ranks} ranks cannot divide evenly"
+            return f"batch_size={batch} is this project's global batch size, which {ranks} ranks cannot divide evenly"
         scientific["batch_size"] = batch // ranks
         return None
 
@@ -469,7 +476,7 @@ def _mappings(value: Any, prefix: str = "") -> Iterator[tuple[str, Mapping[str, 
 
 
 def _single_values(line: str, override: Override) -> list[str]:
-    """Return an override with several values as one override for each value."""
+    """Split an override with several values into one override per value."""
     if not override.is_sweep_override():
         return [line]
     key = line.partition("=")[0]

@@ -15,7 +15,7 @@ from accelsweep.worker.script import run_script
 
 
 def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[str, ...]], None]) -> None:
-    """Run the script; once its training is set up, call `measure` with the files it has read, then leave the script.
+    """Run the script; once its training is set up, call `measure` with the files it has read, then end the script.
 
     Raises what the script or `measure` raises, and InputError if the script ends without being measured.
     """
@@ -30,7 +30,7 @@ def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[st
         with outcome:
             measure(files.paths())
 
-    os.environ["TORCHELASTIC_RUN_ID"] = spec.run.name  # makes Lightning take the ranks that are already running
+    os.environ["TORCHELASTIC_RUN_ID"] = spec.run.name  # makes Lightning use the ranks that are already running
     os.environ["HYDRA_FULL_ERROR"] = "1"  # otherwise Hydra turns every exception of the script into sys.exit(1)
     observe_trainers(spec, measure_once)
     seed_all(spec.run.seed)
@@ -46,8 +46,8 @@ def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[st
     outcome.raise_error()
     if not outcome.measured:
         raise InputError(
-            f"{_name(entry)} ended without calling Trainer.fit, so there is nothing to measure: pass the script that "
-            "trains to --entry, with the arguments that make it train"
+            f"{_name(entry)} ended without calling Trainer.fit, so there is nothing to measure: pass --entry the "
+            "script that trains, with any arguments that it needs"
         )
 
 

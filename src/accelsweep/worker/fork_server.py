@@ -1,8 +1,9 @@
 """Forks the ranks of runs in another environment: loads torch and Lightning there once, so that each run need not.
 
-The executor starts it with that environment's interpreter and a socket. The first message says whether forking is safe.
-Each request names a spec and the variables of each rank, and carries the descriptors of the log and the leases. The
-answers are the process IDs and, later, the exit code of each process. The server ends with the executor.
+The executor starts the server with that environment's interpreter and a socket. The server's first message says whether
+forking is safe. Each request names a spec and the environment variables of each rank, and passes the descriptors of the
+log and the leases. The server answers with the process IDs and, later, the exit code of each process. It ends with the
+executor.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _MOST_DESCRIPTORS = 64  # the log, the machine's lock, and one for each device
 
 
 def main(descriptor: int) -> None:
-    """Serve the executor at the other end of the socket until it is gone."""
+    """Serve the executor at the other end of the socket until it exits or a signal stops the server."""
     linux.die_with_parent(os.getppid())
     connection = socket.socket(fileno=descriptor)
     try:
@@ -80,7 +81,7 @@ def _serve(connection: socket.socket) -> bool:
 def _run_child(
     connection: socket.socket, request: dict[str, Any], environment: dict[str, str], group: int, log: int
 ) -> NoReturn:
-    """Run one rank in a forked child, which keeps the leases' descriptors open as long as it lives."""
+    """Run one rank in a forked child, which keeps the leases' descriptors open until it exits."""
     code = 1
     try:
         parent = os.getppid()

@@ -1,4 +1,4 @@
-"""What a process that forks ranks and the forked ranks themselves do: load torch safely, take over streams, run."""
+"""Helpers for processes that fork ranks and for the forked ranks: load torch safely, redirect streams, run a rank."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def call(entry: RankEntry, spec: RunSpec) -> int:
 
 
 def redirect_streams(log: int) -> None:
-    """Read from nothing, and write standard output and error to the descriptor `log`."""
+    """Connect standard input to /dev/null, and standard output and error to the descriptor `log`."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)
     os.dup2(log, 2)

@@ -1,7 +1,7 @@
 """Lets the worker use `pytorch_lightning`, for scripts whose Trainer comes from that package.
 
-Both packages contain the same modules. The worker imports those of `lightning.pytorch`; after `use_pytorch_lightning`,
-these names are those of `pytorch_lightning` and `lightning_fabric`.
+Both packages contain the same modules. The worker imports them from `lightning.pytorch` and `lightning.fabric`; after
+`use_pytorch_lightning`, these names refer to `pytorch_lightning` and `lightning_fabric`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _actual_name(name: str) -> str | None:
 
 
 def use_pytorch_lightning() -> None:
-    """Make `lightning.pytorch` and `lightning.fabric` name `pytorch_lightning` and `lightning_fabric`.
+    """Make `lightning.pytorch` and `lightning.fabric` aliases of `pytorch_lightning` and `lightning_fabric`.
 
     Must be called before `lightning` is imported.
     """

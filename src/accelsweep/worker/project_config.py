@@ -2,8 +2,8 @@
 
 `python -m accelsweep.worker.project_config KIND COMMAND...` runs the script up to the point where it would compose its
 config. It then reads requests from stdin, one JSON list of arguments per line, and answers each with one line of JSON:
-`{"config": ...}` with the composed config, or `{"error": ...}`. The first line is an answer to no request: `{}` once it
-is ready, or the error that the script raised.
+`{"config": ...}` with the composed config, or `{"error": ...}`. Before any request, it writes one line: `{}` once it is
+ready, or the error that the script raised.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any, NoReturn, TextIO
 from accelsweep.worker.script import run_script
 
 PER_RUN = "{run}"
-"""Replaces values that differ between two runs of the same setting, such as `${now:}` and the output folder."""
+"""Stands for values that differ between runs of the same setting, such as `${now:}` and the output folder."""
 
 Compose = Callable[[list[str]], Any]
 
 
 class _Ready(BaseException):
-    """Leaves the script where it would compose its config."""
+    """Stops the script at the point where it would compose its config."""
 
     def __init__(self, compose: Compose) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ def _composed(compose: Compose, arguments: list[str]) -> dict[str, Any]:
 
 
 def _claim_stdout() -> TextIO:
-    """Return the answers' stream, and send everything that the script prints to stderr instead."""
+    """Return a stream for the answers, and redirect everything that the script prints to stderr."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return answers
@@ -151,7 +151,7 @@ def _hydra_compose(
 
 
 def _resolved(config: Any) -> Any:
-    """Return a config as plain data. A value that cannot be resolved outside a run stays as written."""
+    """Return a config as plain data. Values that cannot be resolved outside a run are kept as written."""
     from omegaconf import DictConfig, ListConfig, OmegaConf
 
     if isinstance(config, DictConfig):
@@ -184,7 +184,7 @@ def _plain(value: Any) -> Any:
 
 
 def _lightning_cli(command: list[str]) -> Compose:
-    """Compose by `--print_config`, which LightningCLI handles before it builds any object."""
+    """Compose with `--print_config`, which LightningCLI handles before it builds any objects."""
 
     def composed(arguments: list[str]) -> Any:
         import io

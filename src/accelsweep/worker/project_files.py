@@ -1,4 +1,4 @@
-"""Notes which files below a folder this process reads, whether it imports, opens or executes them."""
+"""Records which files below a folder this process reads, whether by importing, opening or executing them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 MOST_FILES = 5000
-"""No more files are noted than this: a data set may consist of millions."""
+"""The maximum number of files recorded, because a data set may consist of millions."""
 
 _FOREIGN = frozenset({"sweeps", "reports", "mlruns", "mlartifacts", "site-packages", "dist-packages", "wandb"})
-"""Folders whose files are results or installed packages, in addition to hidden ones."""
+"""Folders of results or installed packages, whose files are ignored, as are those in hidden folders."""
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 class ProjectFiles:
-    """The files below `folder` that are read until `stop`, as paths relative to it."""
+    """The files below `folder` that are read before `stop` is called, as paths relative to the folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Begin noting. The audit hook stays for the life of the process, and does nothing after `stop`."""
+        """Start recording. The audit hook remains for the life of the process, but does nothing after `stop`."""
         self._folder = str(folder.resolve())
         self._prefix = f"{self._folder}{os.sep}"
         self._noting = True
@@ -29,11 +29,11 @@ class ProjectFiles:
         sys.addaudithook(self._on_event)
 
     def stop(self) -> None:
-        """Stop noting."""
+        """Stop recording."""
         self._noting = False
 
     def paths(self) -> tuple[str, ...]:
-        """Return the files that still exist, sorted."""
+        """Return the recorded files that still exist, sorted."""
         found = (path for path in self._paths if os.path.isfile(self._prefix + path))  # noqa: PTH113  thousands of paths
         return tuple(sorted(found))
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def run_script(command: Sequence[str]) -> None:
-    """Run `command`, a script's path or `-m` and a module, followed by its arguments, as the main program.
+    """Run `command` as the main program: a script's path, or `-m` and a module, followed by arguments.
 
-    Like Python itself, it puts the script's folder, or the working directory for a module, first on the import path.
+    Like Python itself, this puts the script's folder (for a module, the working directory) first on the import path.
     """
     working_folder = str(Path.cwd())
     sys.path[:] = [entry for entry in sys.path if entry not in ("", working_folder)]

@@ -1,8 +1,8 @@
 """`loop: entry`: the first `Trainer.fit` of the user's own script, measured without changing the script.
 
-`observe_trainers` changes Lightning's Trainer for this process: it gets our callback and loses what would end the
-training or write files. Its fit loop hands over to `measure` once training is set up. Every phase of the measurement
-then continues the same training, and `Measured` leaves the script when all are finished.
+`observe_trainers` patches Lightning's Trainer in this process: it adds our callback and removes whatever would end the
+training or write files. Once training is set up, the fit loop hands over to `measure`. Every phase of the measurement
+then continues the same training, and `Measured` ends the script when all phases have finished.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import Callback, Checkpoint, EarlyStopping, ModelSummary, ProgressBar, Timer
+from lightning.pytorch.callbacks import Callback, ModelSummary, ProgressBar
 from lightning.pytorch.loops.fit_loop import _FitLoop
 from torchmetrics import Metric
 
@@ -27,13 +27,19 @@ from accelsweep.devices.kinds import timed_device
 from accelsweep.errors import InputError
 from accelsweep.heartbeat import Heartbeat
 from accelsweep.worker.loops.loop import StepListener, ValidationListener, first_learning_rate
-from accelsweep.worker.loops.trainer_loop import StepCallback, TrainerLoop, optimizer_names
+from accelsweep.worker.loops.trainer_loop import (
+    STOPPING_CALLBACKS,
+    StepCallback,
+    TrainerLoop,
+    optimizer_names,
+    strip_callbacks,
+)
 from accelsweep.worker.loops.trainer_replacement import ScratchLogger
 from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.worker.run_spec import RunSpec
 
-LEFT_OUT = (Checkpoint, EarlyStopping, Timer, ProgressBar, ModelSummary)
-"""Callbacks that a measured Trainer does not get, because they write files, end the training or print."""
+LEFT_OUT = (*STOPPING_CALLBACKS, ProgressBar, ModelSummary)
+"""Callbacks that are removed from a measured Trainer, because they write files, end the training or print."""
 
 REPLACED: Mapping[str, Any] = {
     "enable_checkpointing": False,
@@ -51,7 +57,7 @@ REPLACED: Mapping[str, Any] = {
     "min_steps": None,
     "max_time": None,
 }
-"""Arguments of a measured Trainer: it trains as long as the measurement lasts, and writes and prints nothing."""
+"""Arguments that make a measured Trainer train for as long as the measurement lasts, without writing or printing."""
 
 
 class Measured(BaseException):
@@ -62,7 +68,7 @@ _running: list[EntryLoop] = []
 
 
 def running_loop() -> EntryLoop:
-    """Return the loop of this process's entry point, whose training has begun."""
+    """Return the loop of this process's entry point; its training must have begun."""
     (loop,) = _running
     return loop
 
@@ -102,7 +108,7 @@ class _EntryCallback(StepCallback):
         self._seen_first = True
         self._device.synchronise()
         self.first_step_seconds = monotonic() - self.began_at
-        self._check_batch(self.counter.count(batch, trainer.train_dataloader, module))
+        self._check_batch(self.batch_samples)
 
     def _check_batch(self, samples: int) -> None:
         config = self._spec.config
@@ -111,14 +117,14 @@ class _EntryCallback(StepCallback):
         given = (config.entry and config.entry.global_batch) or config.batch_size
         raise InputError(
             f"batch_size={given} gave each of {config.world_size} ranks a first batch of {samples} samples, but the "
-            f"plan expects {config.batch_size}: write batch_is: global or per_device into accelsweep.yaml"
+            f"plan expects {config.batch_size}: set batch_is to global or per_device in accelsweep.yaml"
         )
 
 
 class _EntryFitLoop(_FitLoop):
-    """Lightning's fit loop, except that it trains as long as the measurement lasts.
+    """Lightning's fit loop, except that it trains for as long as the measurement lasts.
 
-    Schedules still see the length of training that the script asked for.
+    Learning-rate schedules still see the training length that the script asked for.
     """
 
     def __init__(self, replaced: _FitLoop, measure: Callable[[pl.Trainer], None]) -> None:
@@ -135,11 +141,11 @@ class _EntryFitLoop(_FitLoop):
 
     @property
     def done(self) -> bool:
-        """Whether the current phase has ended, or there are no batches."""
+        """Whether the current phase has ended or there are no batches."""
         return self.max_batches == 0 or self.trainer.should_stop
 
     def run(self) -> None:
-        """Set up training as Lightning does, measure, and leave the script."""
+        """Set up training as Lightning does, measure, and end the script."""
         self.setup_data()
         self.reset()
         self.on_run_start()
@@ -159,12 +165,12 @@ class _EntryFitLoop(_FitLoop):
 
 
 class EntryLoop(TrainerLoop):
-    """The training that the user's script has set up; every phase continues it."""
+    """The training that the user's script set up, which every phase continues."""
 
     _callback: _EntryCallback
 
     def __init__(self, trainer: pl.Trainer, callback: _EntryCallback, limit_val_batches: int | float) -> None:
-        """`limit_val_batches` is the script's own limit."""
+        """`limit_val_batches` is the limit that the script gave its Trainer."""
         super().__init__("entry", trainer, callback)
         self._limit_val_batches = limit_val_batches
         self.optimizer = "none"
@@ -182,7 +188,7 @@ class EntryLoop(TrainerLoop):
 
     @property
     def data(self) -> Any:
-        """The script's data module; None if it passes loaders."""
+        """The script's data module; None if the script has none."""
         return self._trainer.datamodule  # type: ignore[attr-defined]
 
     @property
@@ -197,7 +203,7 @@ class EntryLoop(TrainerLoop):
 
     def drive(self, listener: StepListener, validation: ValidationListener | None = None, data: Any = None) -> None:
         """Continue the training until `listener` ends the phase."""
-        assert validation is None, "the phases of an entry point validate when they have ended"
+        assert validation is None, "an entry point validates only after a phase has ended"
         assert data is None, "an entry point loads its own data"
         trainer: Any = self._trainer
         profiler = trainer.profiler
@@ -211,7 +217,7 @@ class EntryLoop(TrainerLoop):
         self._keep_logged()
 
     def validate(self) -> dict[str, float] | None:
-        """Run the script's validation, and return the values that it logs; None if it has none."""
+        """Run the script's validation and return all values logged so far; None if the script has no validation."""
         trainer = self._trainer
         trainer.limit_val_batches = self._limit_val_batches
         try:
@@ -235,7 +241,7 @@ class EntryLoop(TrainerLoop):
             memo[id(buffer)] = buffer.to("meta")
         copied = copy.deepcopy(module, memo)
         for part in copied.modules():
-            if isinstance(part, Metric):  # many read values, which the meta device does not have
+            if isinstance(part, Metric):  # many read values, which meta tensors do not have
                 for name in ("forward", "update", "compute"):
                     setattr(part, name, _no_value)
         return copied
@@ -248,7 +254,7 @@ def _no_value(*_: Any, **__: Any) -> torch.Tensor:
 def observe_trainers(spec: RunSpec, measure: Callable[[], None]) -> None:
     """Make this process's first `Trainer.fit` call `measure` in place of training, and then raise `Measured`."""
     init, fit = pl.Trainer.__init__, pl.Trainer.fit
-    signature = inspect.signature(init)
+    signature, fit_signature = inspect.signature(init), inspect.signature(fit)
     callback = _EntryCallback(spec)
 
     @functools.wraps(init)
@@ -257,7 +263,7 @@ def observe_trainers(spec: RunSpec, measure: Callable[[], None]) -> None:
         trainer = given.arguments.pop("self")
         limit_val_batches = given.arguments.get("limit_val_batches")
         init(trainer, **_measured_arguments(spec, given.arguments))
-        trainer.limit_val_batches = 0  # only after a phase that measures quality
+        trainer.limit_val_batches = 0  # validation runs only in `EntryLoop.validate`
 
         def measure_training(trainer: pl.Trainer) -> None:
             _check_effective(spec, trainer)
@@ -270,10 +276,12 @@ def observe_trainers(spec: RunSpec, measure: Callable[[], None]) -> None:
     def observed_fit(trainer: pl.Trainer, *arguments: Any, **options: Any) -> None:
         if _running:
             raise Measured
-        if options.pop("ckpt_path", None) is not None:
-            _say("ckpt_path, because nothing is resumed")
+        given = fit_signature.bind(trainer, *arguments, **options)
+        if given.arguments.pop("ckpt_path", None) is not None:
+            _say("ckpt_path, because a measured training never resumes")
+        strip_callbacks(given.arguments["model"], LEFT_OUT)
         trainer.callbacks.append(callback)  # type: ignore[attr-defined]
-        fit(trainer, *arguments, **options)
+        fit(**given.arguments)
 
     pl.Trainer.__init__ = observed_init  # type: ignore[method-assign]
     pl.Trainer.fit = observed_fit  # type: ignore[method-assign, assignment]
@@ -290,13 +298,13 @@ def _check_effective(spec: RunSpec, trainer: pl.Trainer) -> None:
     for axis, (asked, found) in differences.items():
         if asked != found:
             raise InputError(
-                f"{axis}: the setting asks for {asked}, but the script's Trainer trains with {found}: write where the "
-                "axis goes into accelsweep.yaml, or how its values are written, under axes or values"
+                f"{axis}: the setting asks for {asked}, but the script's Trainer trains with {found}: in "
+                "accelsweep.yaml, name the project's own key for the axis under axes, or its own values under values"
             )
 
 
 def _measured_arguments(spec: RunSpec, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a measured Trainer, for those that the script has `given`."""
+    """Return the arguments for a measured Trainer, based on those `given` by the script."""
     assert spec.config.entry is not None
     callbacks = given.get("callbacks") or []
     callbacks = [callbacks] if isinstance(callbacks, Callback) else list(callbacks)

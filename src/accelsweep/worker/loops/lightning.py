@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import sys
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, GradientAccumulationScheduler, Timer
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from lightning.pytorch.loops.fit_loop import _FitLoop
 
 from accelsweep.errors import InputError, Unsupported, nearest
@@ -43,7 +42,13 @@ from accelsweep.worker.loops.strategies import (
     register_independent_ranks,
     replace_fsdp,
 )
-from accelsweep.worker.loops.trainer_loop import StepCallback, TrainerLoop, optimizer_names
+from accelsweep.worker.loops.trainer_loop import (
+    STOPPING_CALLBACKS,
+    StepCallback,
+    TrainerLoop,
+    optimizer_names,
+    strip_callbacks,
+)
 from accelsweep.worker.loops.trainer_replacement import ScratchLogger, require_device
 from accelsweep.worker.rank_setup import RankPlace, init_process_group, seed_all
 from accelsweep.worker.run_spec import RunSpec
@@ -54,9 +59,6 @@ from accelsweep.workloads.instantiate import (
     uses_config_optimizer,
 )
 from accelsweep.workloads.targets import instantiate
-
-STOPPING_CALLBACKS = (Checkpoint, EarlyStopping, Timer)
-"""Module callbacks that a run omits, because it writes no checkpoints and ends with its window."""
 
 _HOOKS_WITH_DATA = ("configure_optimizers", "on_fit_start")
 """Hooks before training that may request the loader's length, in which case Lightning sets up the loader early."""
@@ -230,23 +232,6 @@ _MAX_SETTLING_STEPS = 6
 """The maximum number of uncounted steps at the start of a phase, in addition to the warm-up."""
 
 
-def strip_stopping_callbacks(module: pl.LightningModule) -> None:
-    """Make `module.configure_callbacks` omit `STOPPING_CALLBACKS`, and log each omission."""
-    if type(module).configure_callbacks is pl.LightningModule.configure_callbacks:
-        return
-    original = module.configure_callbacks
-
-    def configure_callbacks() -> list[pl.Callback]:
-        configured = original()
-        callbacks = [configured] if isinstance(configured, pl.Callback) else list(configured)
-        for callback in callbacks:
-            if isinstance(callback, STOPPING_CALLBACKS):
-                sys.stderr.write(f"accelsweep: left out {type(callback).__name__} of {type(module).__name__}\n")
-        return [callback for callback in callbacks if not isinstance(callback, STOPPING_CALLBACKS)]
-
-    module.configure_callbacks = configure_callbacks  # type: ignore[method-assign]
-
-
 class LightningLoop(TrainerLoop):
     """A training loop that uses Lightning's Trainer; its attributes are read back from the Trainer."""
 
@@ -282,7 +267,7 @@ class LightningLoop(TrainerLoop):
         seed = self._spec.run.seed
         seed_all(seed)
         module = build_module(self._spec.config, self._spec.axes, self._trainer.batches_per_step)
-        strip_stopping_callbacks(module)
+        strip_callbacks(module, STOPPING_CALLBACKS)
         self.data = build_training_data(self._spec.config, seed, self.device, module, data)
         self._callback.listener, self._callback.validation = listener, validation
         if validation is not None:

@@ -1,16 +1,18 @@
-"""What a loop with a Trainer of Lightning's shares, whoever built the Trainer: its callback, profiler and read-backs.
+"""The callback, profiler and read-backs shared by all loops that use a Lightning Trainer, whoever built it.
 
-It runs with any Lightning from 2.0, because it also measures the user's own script in another environment.
+Works with Lightning 2.0 or later, because it also measures the user's own script in another environment.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from contextlib import ExitStack
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, Timer
 from lightning.pytorch.profilers import Profiler
 from torch.nn.parallel import DistributedDataParallel
 
@@ -127,7 +129,7 @@ class StepCallback(pl.Callback):
         self.example: Any = None
         self.counter = SampleCounter(batch_size, ranks)
         self.optimizer_steps = OptimizerSteps()
-        self._steps = 0
+        self._steps = self.batch_samples = 0
         self._has_loss = self._ended = self._owes_validation = False
 
     @property
@@ -192,7 +194,7 @@ class StepCallback(pl.Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, *_: Any) -> None:
         """Report the step to the listener."""
         assert self.listener is not None
-        samples = self.counter.count(batch, trainer.train_dataloader, module)
+        samples = self.batch_samples = self.counter.count(batch, trainer.train_dataloader, module)
         if self._steps == 0:
             self.example = to_meta(batch)
         self._steps += 1
@@ -239,8 +241,29 @@ class StepCallback(pl.Callback):
         self.counter.pass_ended(complete=not self._ended or trainer.is_last_batch)
 
 
+STOPPING_CALLBACKS = (Checkpoint, EarlyStopping, Timer)
+"""Module callbacks that a run omits, because it writes no checkpoints and ends with its window."""
+
+
+def strip_callbacks(module: pl.LightningModule, left_out: tuple[type[pl.Callback], ...]) -> None:
+    """Make `module.configure_callbacks` omit callbacks of the types `left_out`, and log each omission."""
+    if type(module).configure_callbacks is pl.LightningModule.configure_callbacks:
+        return
+    original = module.configure_callbacks
+
+    def configure_callbacks() -> list[pl.Callback]:
+        configured = original()
+        callbacks = [configured] if isinstance(configured, pl.Callback) else list(configured)
+        for callback in callbacks:
+            if isinstance(callback, left_out):
+                sys.stderr.write(f"accelsweep: left out {type(callback).__name__} of {type(module).__name__}\n")
+        return [callback for callback in callbacks if not isinstance(callback, left_out)]
+
+    module.configure_callbacks = configure_callbacks  # type: ignore[method-assign]
+
+
 class TrainerLoop:
-    """What is read back from a Trainer that trains, whoever built it."""
+    """Reads results back from a Trainer while it trains, whoever built it."""
 
     def __init__(self, name: str, trainer: pl.Trainer, callback: StepCallback) -> None:
         """`callback` is one of the callbacks of `trainer`."""

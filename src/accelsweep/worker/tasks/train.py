@@ -142,8 +142,9 @@ class EntryThroughput(TrainThroughput):
         loop = super().driver()
         measure = self._spec.config.measure
         self._quality = measure_quality(self._spec)
-        if measure.quality_samples is not None:
+        if measure.quality_samples is not None:  # its validation may need more memory than training
             release_memory(self._device)
+            kind_of(self._device.type).reset_peak_memory(self._device)
         return loop
 
     def window_closed(self, measured: Measurement, report: RankReport) -> None:
