@@ -57,6 +57,7 @@ def test_a_hydra_project_is_measured_as_it_stands_and_gets_its_recommendation_ba
     assert first.returncode == 0, first.stdout
     assert "trying a few steps first: 2 devices" in first.stdout
     assert {name: stamp for name, stamp in home.files().items() if name in before} == before
+    assert "Traceback" not in (home.path / "sweeps/train/logs/snakemake.log").read_text()
     assert {name.split("/")[0] for name in home.files() if name not in before} <= {
         "sweeps", "reports", "mlflow.db", "mlartifacts"
     }  # fmt: skip

@@ -1,0 +1,169 @@
+r"""Compare an entry point's rate with a stopwatch in the project's own loop, taking turns.
+
+    python benchmarks/entry_rates.py PROJECT batch_size=64 precision=32-true --python PYTHON \
+        --entry 'python src/train.py' --own 'data.batch_size=64 trainer.max_epochs=100'
+
+`--own` is how the project itself is told the same setting; the overrides are accelsweep's. The stopwatch is
+a Lightning callback that reads the clock, after a synchronisation, at the first and last step of the time it watches.
+It knows nothing of accelsweep, and the Trainer loses only what accelsweep removes as well: loggers, checkpoints, bars.
+Validation between two epochs is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import runpy
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+WARMUP_SECONDS = 1.0
+WARMUP_STEPS = 20
+
+
+def stopwatch(seconds: float, script: list[str]) -> None:
+    """Run the script until `seconds` of its training are timed, and print samples per second of this rank."""
+    import torch
+
+    packages = [name for name in ("lightning.pytorch", "pytorch_lightning") if _installed(name)]
+    for name in packages:
+        pl: Any = __import__(name, fromlist=["Trainer"])
+
+        class Stopwatch(pl.Callback):  # type: ignore[misc, name-defined]
+            began = paused = 0.0
+            steps = samples = 0
+            born = 0.0
+
+            def on_train_start(self, *_: Any) -> None:
+                self.born = time.perf_counter()
+
+            def on_train_batch_end(self, *hook: Any) -> None:
+                self.steps += 1
+                if not self.began:
+                    if self.steps >= WARMUP_STEPS and time.perf_counter() - self.born >= WARMUP_SECONDS:
+                        self.began = _synchronised(torch)
+                    return
+                self.samples += _samples(hook[3])
+                if time.perf_counter() - self.began - self.paused >= seconds:
+                    spent = _synchronised(torch) - self.began - self.paused
+                    print(f"\nstopwatch {self.samples / spent}", flush=True)
+                    os._exit(0)
+
+            def on_validation_start(self, *_: Any) -> None:
+                self.validating = _synchronised(torch)
+
+            def on_validation_end(self, *_: Any) -> None:
+                if self.began:
+                    self.paused += _synchronised(torch) - self.validating
+
+        removed = tuple(
+            getattr(pl.callbacks, name) for name in ("Checkpoint", "EarlyStopping", "ModelSummary", "Timer")
+        )
+        removed += (getattr(pl.callbacks, "ProgressBar", None) or pl.callbacks.progress.ProgressBarBase,)
+        original = pl.Trainer.__init__
+
+        @functools.wraps(original)  # LightningCLI reads the signature
+        def init(
+            trainer: Any,
+            *arguments: Any,
+            _original: Any = original,
+            _kind: Any = Stopwatch,
+            _removed: Any = removed,
+            _base: Any = pl.Callback,
+            **options: Any,
+        ) -> None:
+            callbacks = options.get("callbacks") or []
+            callbacks = [callbacks] if isinstance(callbacks, _base) else list(callbacks)
+            options["callbacks"] = [one for one in callbacks if not isinstance(one, _removed)] + [_kind()]
+            options |= dict.fromkeys(("logger", "enable_progress_bar", "enable_checkpointing"), False)
+            options |= {"enable_model_summary": False, "num_sanity_val_steps": 0, "profiler": None}
+            _original(trainer, *arguments, **options)
+
+        pl.Trainer.__init__ = init
+    sys.argv = script
+    sys.path[0] = str(Path(script[0]).resolve().parent)
+    runpy.run_path(script[0], run_name="__main__")
+
+
+def _installed(name: str) -> bool:
+    try:
+        __import__(name)
+    except ImportError:
+        return False
+    return True
+
+
+def _synchronised(torch: Any) -> float:
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def _samples(batch: Any) -> int:
+    while not hasattr(batch, "shape"):
+        batch = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
+    return int(batch.shape[0])
+
+
+def by_stopwatch(project: Path, python: str, entry: list[str], own: list[str], seconds: float) -> float:
+    """Return samples per second of the project's own loop."""
+    command = [python, str(Path(__file__).resolve()), "--stopwatch", str(seconds), *entry[1:], *own]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    found = [line for line in done.stdout.splitlines() if line.startswith("stopwatch ")]
+    if not found:
+        raise SystemExit(f"{shlex.join(command)} was not timed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    return float(found[0].split()[1])
+
+
+def by_accelsweep(project: Path, python: str, entry: list[str], overrides: list[str], seconds: float) -> float:
+    """Return samples per second as accelsweep measures one run of the same setting."""
+    name = f"paired-{time.time_ns()}"
+    command = [sys.executable, "-m", "accelsweep", "run", "--entry", shlex.join([python, *entry[1:]])]
+    command += ["--name", name, "repeats=1", f"measure.min_seconds={seconds}", *overrides]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    files = list((project / "sweeps" / name / "runs").glob("*/record.json"))
+    if done.returncode or len(files) != 1:
+        raise SystemExit(
+            f"{shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        )
+    body = json.loads(files[0].read_text("utf-8"))["body"]
+    return float(body["metrics"]["samples_per_second"]["value"])
+
+
+def main() -> int:
+    """Take turns and print the ratios."""
+    if sys.argv[1] == "--stopwatch":
+        stopwatch(float(sys.argv[2]), sys.argv[3:])
+        return 1  # the script ended before it was timed
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("project", type=Path)
+    parser.add_argument("--entry", required=True, help="the command without what is set by --own: python train.py ...")
+    parser.add_argument("--python", default=sys.executable, help="the project's interpreter")
+    parser.add_argument("--own", default="", help="the project's own arguments for the setting")
+    parser.add_argument("--seconds", type=float, default=5.0, help="what each of the two times, once")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("overrides", nargs="*", help="accelsweep's overrides for the same setting")
+    options = parser.parse_args()
+    project, entry = options.project.resolve(), shlex.split(options.entry)
+    ratios = []
+    for _ in range(options.pairs):
+        own = by_stopwatch(project, options.python, entry, shlex.split(options.own), options.seconds)
+        ours = by_accelsweep(project, options.python, entry, options.overrides, options.seconds)
+        ratios.append(ours / own)
+        print(f"stopwatch {own:.1f}  accelsweep {ours:.1f} samples/s  ratio {ours / own:.4f}", flush=True)
+    low, high = min(ratios), max(ratios)
+    print(
+        f"accelsweep / stopwatch: median {statistics.median(ratios):.4f}, {low:.4f} to {high:.4f}, {len(ratios)} pairs"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
