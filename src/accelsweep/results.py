@@ -256,6 +256,21 @@ A NaN loss is not included, because a diverged run is an answer in its own right
 
 
 @dataclass(frozen=True)
+class ScriptTrainer:
+    """The Trainer that the user's own script built.
+
+    `monitor` is the metric that its first ModelCheckpoint or else EarlyStopping watches, if any, and `better` the
+    direction in which it improves. `left_out` names the callbacks that the measured Trainer lacks.
+    """
+
+    __pydantic_config__ = NO_OTHER_FIELDS
+
+    monitor: str | None = None
+    better: Literal["max", "min"] = "min"
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class RankResult:
     """The result of one rank of a run.
 
@@ -264,7 +279,7 @@ class RankResult:
     code and omits our own frames unless there are no others. `window_is_valid` means that the window's results are
     valid even though something failed later, at `user_location` in the user's code. `extra` is the result of a run that
     does something other than measure, such as profiling. `files` are those below the working directory that the user's
-    own script had read when its training began.
+    own script had read when its training began, and `trainer` describes that script's Trainer.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -284,6 +299,7 @@ class RankResult:
     traits: Traits | str | None = None
     extra: dict[str, Any] | None = None
     files: tuple[str, ...] = ()
+    trainer: ScriptTrainer | None = None
 
     def write(self, path: Path) -> None:
         """Write the result as JSON, atomically (`records.run_files.read_rank_result` reads and validates it)."""

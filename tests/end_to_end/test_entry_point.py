@@ -105,9 +105,12 @@ def test_a_script_runs_in_its_own_environment_and_its_errors_end_the_command_in_
     script = home.path / "train.py"
     text = script.read_text()
     script.write_text(text.replace("def main():", 'def main():\n    import os; os.environ["OWN_ENVIRONMENT"]'))
-    command = ("run", "batch_size=32,64", "quality=val_acc", *SHORT)
+    command = ("run", "batch_size=32,64", *SHORT)
     done = home.accelsweep(*command)
     assert done.returncode == 0, done.stdout
+    assert "quality: val_acc (max is better), from the project" in done.stdout
+    assert "left out of the measured Trainer, besides its loggers: ModelCheckpoint" in done.stdout
+    assert all(record["metrics"]["quality"]["value"] > 0.1 for record in records(home))
     assert {record["effective"]["launcher"] for record in records(home)} == {"fork"}
     assert {record["outcome"] for record in records(home)} == {"measured"}
 

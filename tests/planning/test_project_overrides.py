@@ -8,7 +8,8 @@ import pytest
 from projects import copy_project
 
 from accelsweep.errors import InputError
-from accelsweep.planning.plan import Plan, make_plan
+from accelsweep.planning.plan import Plan, make_plan, write_plan
+from accelsweep.records.plan import Quality, TrialFindings
 
 pytestmark = pytest.mark.heavy  # a plan imports the project in a process of its own
 
@@ -58,6 +59,18 @@ def test_quality_is_the_metric_of_the_projects_checkpoints_unless_another_is_nam
     assert (measure.quality_metric, measure.better) == ("val/acc", "max")
     measure = make_plan(hydra, ["batch_size=32,64", "quality=val/loss:min"]).settings[0].config.measure
     assert (measure.quality_metric, measure.better) == ("val/loss", "min")
+
+
+def test_quality_is_the_metric_that_a_trial_found_if_the_config_names_none(script):
+    unknown = make_plan(script, ["batch_size=32,64"])
+    assert unknown.settings[0].config.measure.quality_metric is None
+    assert any("the trial looks for a ModelCheckpoint" in note for note in unknown.notes)
+    trial = TrialFindings(quality=Quality(metric="val_acc", better="max"), left_out=("ModelCheckpoint",))
+    known = make_plan(script, ["batch_size=32,64"], trial=trial)
+    assert known.settings[0].config.measure.quality_metric == "val_acc"
+    assert "left out of the measured Trainer, besides its loggers: ModelCheckpoint" in known.notes
+    write_plan(script, known)
+    assert make_plan(script, ["batch_size=32,64"]).manifest == known.manifest
 
 
 @pytest.mark.parametrize(

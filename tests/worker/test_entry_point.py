@@ -10,7 +10,7 @@ import pytest
 from one_rank import MEASURE, make_spec, run_ranks
 from projects import copy_project
 
-from accelsweep.results import Outcome, RankResult
+from accelsweep.results import Outcome, RankResult, ScriptTrainer
 
 pytestmark = pytest.mark.real
 
@@ -146,7 +146,7 @@ def test_the_time_of_the_quality_phase_is_no_part_of_the_time_to_load(home: Path
 
 def test_the_modules_own_callbacks_and_checkpoints_do_not_end_or_resume_a_training(home: Path) -> None:
     body = """
-from lightning.pytorch.callbacks import EarlyStopping, LambdaCallback
+from lightning.pytorch.callbacks import EarlyStopping, LambdaCallback, ModelCheckpoint
 
 def configure_callbacks(self):
     seen = LambdaCallback(on_train_batch_start=lambda *_: print("seen"))
@@ -154,12 +154,14 @@ def configure_callbacks(self):
 
 Net.configure_callbacks = configure_callbacks
 data = TensorDataset(torch.randn(256, 8))
-Trainer(accelerator="cpu").fit(Net(), DataLoader(data, batch_size=16), None, None, "missing.ckpt")
+trainer = Trainer(accelerator="cpu", callbacks=[ModelCheckpoint()])
+trainer.fit(Net(), DataLoader(data, batch_size=16), None, None, "missing.ckpt")
 """
     (result,) = measured(home, script(home, body), batch_size=16)
     assert result.outcome is Outcome.measured, result.traceback
     log = (home / "rank-0.log").read_text()
-    assert "accelsweep: left out EarlyStopping of Net" in log
+    assert result.trainer == ScriptTrainer("never", "min", ("ModelCheckpoint", "EarlyStopping"))
+    assert "accelsweep: left out EarlyStopping" in log
     assert "accelsweep: left out ckpt_path" in log
     assert "seen" in log
 

@@ -118,7 +118,7 @@ def describe_project(home: Path) -> bool:
     project = project_in(home, None, required=False)
     if project is None:
         return False
-    with ProjectConfigs.of(project) as configs:
+    with ProjectConfigs.of(project, {}) as configs:
         sides = ProjectGrid(project, configs, lambda _: None, DEFAULT_MINUTES)
         text = _description(project, sides)
     write_bytes_atomically(path, text.encode())

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from accelsweep.planning.auto_batch_size import SearchResults
     from accelsweep.planning.cost_estimate import ObservedTimes, PlanEstimate
     from accelsweep.planning.plan import Plan
-    from accelsweep.planning.project_overrides import BatchMeaning
-    from accelsweep.records.plan import Manifest
+    from accelsweep.planning.project_config import Compositions
+    from accelsweep.records.plan import Manifest, TrialFindings
 
 
 class PlanAnswer(PlanTable, Answer):
@@ -45,13 +45,14 @@ def requested_plan(
     batches: SearchResults | None = None,
     *,
     keep_profile: bool = False,
-    batch_is: BatchMeaning | None = None,
+    trial: TrialFindings | None = None,
+    compositions: Compositions | None = None,
 ) -> Plan:
     """Return the plan for a request without writing it.
 
-    If `keep_profile` is set, the profile of the earlier plan is kept. `batch_is` is what a trial of the user's own
-    script has shown. Raises InputError for invalid input, and
-    BatchSearchNeeded if batch sizes have to be searched for first.
+    If `keep_profile` is set, the profile of the earlier plan is kept. `trial` is what a trial of the user's own
+    script has shown, and `compositions` are its configs, as far as an earlier plan composed them. Raises InputError for
+    invalid input, and BatchSearchNeeded if batch sizes have to be searched for first.
     """
     from accelsweep.planning.plan import make_plan
 
@@ -65,7 +66,8 @@ def requested_plan(
         profile=None if keep_profile else request.profile,
         search_results=batches,
         entry=request.entry,
-        batch_is=batch_is,
+        trial=trial,
+        compositions=compositions,
         minutes=request.minutes,
     )
     return request.extension.plan(home, request, make) if request.extension else make()

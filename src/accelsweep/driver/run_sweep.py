@@ -126,7 +126,10 @@ def _run(home: Path, request: Request, listeners: Listeners) -> SweepExit:
             return SweepExit(unsearched.sweep, code or EXIT_INCOMPLETE)
         budget_seconds = None if budget_seconds is None else max(0.0, budget_seconds - time.monotonic() + start)
     folder = SweepFolder(home, plan.manifest.sweep)
-    plan = plan_after_trial(folder, plan, lambda batch_is: requested_plan(home, request, batch_is=batch_is))
+    compositions = plan.entry_options.get("compositions")
+    plan = plan_after_trial(
+        folder, plan, lambda trial: requested_plan(home, request, trial=trial, compositions=compositions)
+    )
     code = _check_and_measure(home, request, plan, budget_seconds, listeners)
     if code == EXIT_INTERRUPTED:
         say(f"\ninterrupted; every finished run is kept. Resume with: {request.resume_command()}")

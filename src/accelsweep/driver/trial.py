@@ -1,6 +1,7 @@
 """Runs a trial of one setting before the user's own script is measured, which shows whether the script trains at all.
 
-A trial on several ranks also shows whether the script's batch size applies to each rank or is divided among them.
+A trial also shows which metric the script's callbacks monitor and, on several ranks, whether the script's batch size
+applies to each rank or is divided among them.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from accelsweep.config.setting import Setting, describe_axes
 from accelsweep.driver.console import say
 from accelsweep.errors import InputError
 from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import BatchMeaning, Quality, TrialFindings
 from accelsweep.results import RankResult
 
 if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
-    from accelsweep.planning.project_overrides import BatchMeaning
 
 
-def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[BatchMeaning], Plan]) -> Plan:
-    """Return the plan once a trial has succeeded; `again` makes a new plan, given what the batch size means.
+def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[TrialFindings], Plan]) -> Plan:
+    """Return the plan once a trial has succeeded; `again` makes a new plan, given what the trial has shown.
 
     There is no trial if the sweep does not measure the user's own script, runs on a cluster, already has records, or
     has no supported setting. Raises InputError if the trial fails, with the script's own error, or if its first batch
@@ -42,7 +43,14 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[BatchMean
     if result is None or result.effective is None:
         where = "" if result is None or result.user_location is None else f", in {result.user_location}"
         raise InputError(f"{project.command} failed in its trial: {trial.conclusion.reason}{where}")
-    return again(_batch_meaning(setting, result)) if several else plan
+    return again(_findings(result, _batch_meaning(setting, result) if several else None))
+
+
+def _findings(result: RankResult, batch_is: BatchMeaning | None) -> TrialFindings:
+    trainer = result.trainer
+    assert trainer is not None, "the result has a window, so the script has built a Trainer"
+    quality = None if trainer.monitor is None else Quality(metric=trainer.monitor, better=trainer.better)
+    return TrialFindings(batch_is=batch_is, quality=quality, left_out=trainer.left_out)
 
 
 def _batch_meaning(setting: Setting, result: RankResult) -> BatchMeaning:

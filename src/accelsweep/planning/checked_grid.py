@@ -29,11 +29,11 @@ from accelsweep.plain_json import MISSING, look_up
 from accelsweep.planning import auto_batch_size, config_validation, unsupported, user_class_check
 from accelsweep.planning.config_validation import Rule
 from accelsweep.planning.entry_point import Project
-from accelsweep.planning.project_config import ProjectConfigs
-from accelsweep.planning.project_overrides import DEFAULT_AXES, DEFAULT_MINUTES, BatchMeaning, ProjectGrid
+from accelsweep.planning.project_config import Compositions, ProjectConfigs
+from accelsweep.planning.project_overrides import DEFAULT_AXES, DEFAULT_MINUTES, ProjectGrid
 from accelsweep.planning.source_digests import ImportPath, entry_digests, measured_targets, source_digests
 from accelsweep.planning.user_class_overrides import optimizer_notes, with_user_targets
-from accelsweep.records.plan import Excluded, FoundBatch, MeasuredProject
+from accelsweep.records.plan import Excluded, FoundBatch, MeasuredProject, TrialFindings
 from accelsweep.run_config import EntryPoint, SettingConfig
 from accelsweep.significant_digits import count_of
 from accelsweep.trainer_arguments import trainer_argument_hint
@@ -335,22 +335,24 @@ def grid_with_batch_sizes(
 def entry_grid(
     project: Project,
     overrides: Sequence[str],
-    batch_is: Callable[[str | None], BatchMeaning | None],
-    minutes: float | None = None,
+    earlier_trial: Callable[[str | None], TrialFindings | None],
+    minutes: float | None,
+    compositions: Compositions,
 ) -> tuple[CheckedGrid, dict[str, str], MeasuredProject, tuple[str, ...]]:
     """Return the grid over the user's own training script, the digests of its sources, and what the manifest keeps.
 
     The last part is the overrides, with those of a sweep without axes.
 
-    `batch_is` returns what the script's batch size means, as far as known, given the sweep's name in the config.
-    `minutes` is about how long a sweep without axes may take.
+    `earlier_trial` returns what a trial has shown, if there was one, given the sweep's name in the config.
+    `minutes` is about how long a sweep without axes may take. `compositions` are those known so far; new
+    ones are added.
     """
     composer = Composer((shipped_root() / "conf",), overrides, project.home, ENTRY_CONFIG_NAME)
-    with ProjectConfigs.of(project) as configs:
-        sides = ProjectGrid(project, configs, batch_is, minutes or DEFAULT_MINUTES)
+    with ProjectConfigs.of(project, compositions) as configs:
+        sides = ProjectGrid(project, configs, earlier_trial, minutes or DEFAULT_MINUTES)
         grid = checked_grid(composer, overrides, project.home, project=sides)
     sources = entry_digests(project.home, EntryPoint(project.entry.kind, project.entry.command))
-    measured = project.measured.model_copy(update={"batch_is": sides.batch_meaning})
+    measured = project.measured.model_copy(update={"batch_is": sides.batch_meaning, "trial": sides.trial})
     return grid, sources, measured, (*sides.defaults, *overrides)
 
 

@@ -25,7 +25,7 @@ from accelsweep.installation import shipped_root
 from accelsweep.json_documents import Frozen
 from accelsweep.planning.interpreter import query_interpreter
 from accelsweep.planning.source_digests import imported_packages, script_file
-from accelsweep.records.plan import MeasuredProject
+from accelsweep.records.plan import BatchMeaning, MeasuredProject, Quality
 from accelsweep.run_config import ENTRY_AXES, EntryKind
 
 PROJECT_FILE = "accelsweep.yaml"
@@ -42,13 +42,6 @@ _FOLDER_DEPTH = 2
 """How many levels below the working directory training scripts are searched for."""
 
 
-class Quality(Frozen):
-    """The metric of the user's own validation that measures a model's quality."""
-
-    metric: str = Field(min_length=1)
-    better: Literal["max", "min"] = "max"
-
-
 class ProjectFile(Frozen):
     """`accelsweep.yaml`: what cannot be found by reading the project. Every key is optional.
 
@@ -62,7 +55,7 @@ class ProjectFile(Frozen):
     axes: dict[str, str] = Field(default_factory=dict)
     values: dict[str, dict[str, Any]] = Field(default_factory=dict)
     quality: Quality | None = None
-    batch_is: Literal["per_device", "global"] | None = None
+    batch_is: BatchMeaning | None = None
 
     @field_validator("axes", "values")
     @classmethod

@@ -31,7 +31,7 @@ from accelsweep.planning.checked_grid import (
     project_grid,
 )
 from accelsweep.planning.entry_point import measured_project
-from accelsweep.planning.project_overrides import BatchMeaning
+from accelsweep.planning.project_config import Compositions
 from accelsweep.planning.randomized_blocks import (
     BlockDesign,
     DesignInput,
@@ -42,7 +42,15 @@ from accelsweep.planning.randomized_blocks import (
 from accelsweep.planning.source_digests import core_versions
 from accelsweep.records.cleanup import refuse_obstacles
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Block, FoundBatch, Manifest, MeasuredProject, PlannedSetting, PlanPart
+from accelsweep.records.plan import (
+    Block,
+    FoundBatch,
+    Manifest,
+    MeasuredProject,
+    PlannedSetting,
+    PlanPart,
+    TrialFindings,
+)
 from accelsweep.redaction import without_secrets
 from accelsweep.run_config import VERSION
 
@@ -125,7 +133,8 @@ def make_plan(
     search_results: auto_batch_size.SearchResults | None = None,
     part: PlanPart | None = None,
     entry: str | None = None,
-    batch_is: BatchMeaning | None = None,
+    trial: TrialFindings | None = None,
+    compositions: Compositions | None = None,
     minutes: float | None = None,
 ) -> Plan:
     """Return the plan for Hydra overrides used in the working directory `home`, without writing anything.
@@ -139,23 +148,25 @@ def make_plan(
     plan's. `search_results` contains the batch sizes found for `batch_size: auto`; those in the previous plan are kept.
     `part` is a feature command's addition to the plan. `entry` is
     the command that runs the user's own training script; if it is None, a script is looked for unless the overrides
-    compose a model of accelsweep's. `batch_is` is what that script's batch size means on several ranks, if a trial has
-    shown it; otherwise the previous plan knows. `minutes` is about how long a sweep of it without axes may take. Raises
+    compose a model of accelsweep's. `trial` is what a trial of that script has shown; if it is None, the previous
+    plan's trial counts. `compositions` are that project's configs, as far as a plan has already composed them.
+    `minutes` is about how long a sweep of it without axes may take. Raises
     InputError for any error in the input, and BatchSearchNeeded if batch sizes must be searched for first.
     """
     if add_repeats < 0:
         raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; for fewer, set repeats=N")
     home = home.resolve()
+    compositions = {} if compositions is None else compositions
     with _raised_gc_threshold():
         project = None if versioned else measured_project(home, entry, overrides)
         measured, script = None, None
         if project is not None:
             script = project.measured.default_name
 
-            def known_batch_meaning(name_in_config: str | None) -> BatchMeaning | None:
-                return batch_is or _earlier_batch_meaning(SweepFolder(home, name or name_in_config or str(script)))
+            def earlier_trial(name_in_config: str | None) -> TrialFindings | None:
+                return trial or _earlier_trial(SweepFolder(home, name or name_in_config or str(script)))
 
-            grid, sources, measured, overrides = entry_grid(project, overrides, known_batch_meaning, minutes)
+            grid, sources, measured, overrides = entry_grid(project, overrides, earlier_trial, minutes, compositions)
         else:
             grid, sources = (versioned.grid, versioned.sources) if versioned else project_grid(home, overrides, {})
         folder = _sweep_folder(home, name, grid, script)
@@ -200,7 +211,9 @@ def make_plan(
         )
         searches = auto_batch_size.required_searches(grid.points, grid.settings.values())
         search_notes = auto_batch_size.search_notes(batches[name] for name in searches if name in batches)
-        script_notes = () if project is None else (project.note(),)
+        script_notes: tuple[str, ...] = () if project is None else (project.note(),)
+        if measured is not None and measured.trial is not None:
+            script_notes += tuple(measured.trial.notes())
         notes = (*script_notes, *grid.notes, *baseline_notes, *search_notes, *_pilot_note(options), *previous.notes)
         return Plan(
             manifest,
@@ -210,7 +223,7 @@ def make_plan(
             before,
             previous.damaged,
             versioned,
-            {"entry": entry, "minutes": minutes},
+            {"entry": entry, "minutes": minutes, "compositions": compositions},
         )
 
 
@@ -232,12 +245,12 @@ def _sweep_folder(home: Path, name: str | None, grid: CheckedGrid, script: str |
     return folder
 
 
-def _earlier_batch_meaning(folder: SweepFolder) -> BatchMeaning | None:
+def _earlier_trial(folder: SweepFolder) -> TrialFindings | None:
     try:
         before = Manifest.read(folder.manifest).entry
     except (FileNotFoundError, AccelsweepError):
         return None
-    return None if before is None else before.batch_is
+    return None if before is None else before.trial
 
 
 def _refuse_reserved_name(folder: SweepFolder) -> None:

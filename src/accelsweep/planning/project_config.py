@@ -12,6 +12,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,72 +28,74 @@ class Composed(NamedTuple):
     choices: dict[str, Any]
 
 
-class ProjectConfigs:
-    """A process that composes the config of one project."""
+Compositions = dict[tuple[str, ...], Composed | InputError]
+"""Arguments of a project -> its config, or why it has none."""
 
-    def __init__(self, project: Project, process: subprocess.Popen[str], errors: Any) -> None:
-        self._project, self._process, self._errors = project, process, errors
-        self._cache: dict[tuple[str, ...], Composed | InputError] = {}
+
+class ProjectConfigs:
+    """Composes the config of one project, in a process that is started for the first unknown composition."""
+
+    def __init__(self, project: Project, known: Compositions, resources: contextlib.ExitStack) -> None:
+        self._project, self._known, self._resources = project, known, resources
+        self._errors: Any = None
 
     @classmethod
     @contextlib.contextmanager
-    def of(cls, project: Project) -> Iterator[ProjectConfigs | None]:
-        """Start the process for a project; yield None for a script that has no config.
+    def of(cls, project: Project, known: Compositions) -> Iterator[ProjectConfigs | None]:
+        """Yield the configs of a project, given those `known` so far; yield None for a script that has no config."""
+        with contextlib.ExitStack() as resources:
+            yield None if project.entry.kind == "script" else cls(project, known, resources)
 
-        Raises InputError, with the script's own error, if the script fails before it composes its config.
-        """
-        if project.entry.kind == "script":
-            yield None
-            return
-        with (
-            tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
-            tempfile.TemporaryDirectory(prefix="accelsweep-") as temporary,
-        ):
-            command = [project.python, "-P", "-m", "accelsweep.worker.project_config", project.entry.kind]
-            process = subprocess.Popen(
+    @cached_property
+    def _process(self) -> subprocess.Popen[str]:
+        project = self._project
+        errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  the stack closes it
+        self._errors = self._resources.enter_context(errors)
+        temporary = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="accelsweep-"))
+        command = [project.python, "-P", "-m", "accelsweep.worker.project_config", project.entry.kind]
+        process = self._resources.enter_context(
+            subprocess.Popen(
                 [*command, *project.entry.command],
                 cwd=project.home,
                 env=project_environment(str(worker_folder(Path(temporary)))),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=errors,
+                stderr=self._errors,
                 text=True,
             )
-            try:
-                configs = cls(project, process, errors)
-                configs._read()
-                yield configs
-            finally:
-                process.kill()
-                process.wait()
-                for stream in (process.stdin, process.stdout):
-                    if stream is not None:
-                        stream.close()
+        )
+        self._resources.callback(process.kill)
+        self._read(process)
+        return process
 
     def compose(self, arguments: Sequence[str]) -> Composed:
-        """Return the config for these arguments. Raises InputError with the project's own message."""
+        """Return the config for these arguments.
+
+        Raises InputError with the project's own message, also if the script fails before it composes its config.
+        """
         key = tuple(arguments)
-        if key not in self._cache:
-            assert self._process.stdin is not None, "started with a pipe"
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.write(json.dumps(list(arguments)) + "\n")
-                self._process.stdin.flush()
+        if key not in self._known:
             try:
-                answer = self._read()["config"]
-                self._cache[key] = Composed(answer["config"], answer["choices"])
+                process = self._process
+                assert process.stdin is not None, "started with a pipe"
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.write(json.dumps(list(arguments)) + "\n")
+                    process.stdin.flush()
+                answer = self._read(process)["config"]
+                self._known[key] = Composed(answer["config"], answer["choices"])
             except InputError as error:
-                self._cache[key] = error
-        result = self._cache[key]
+                self._known[key] = error
+        result = self._known[key]
         if isinstance(result, InputError):
             raise result
         return result
 
-    def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None, "started with a pipe"
-        line = self._process.stdout.readline()
+    def _read(self, process: subprocess.Popen[str]) -> dict[str, Any]:
+        assert process.stdout is not None, "started with a pipe"
+        line = process.stdout.readline()
         name = self._project.entry.name
         if not line:
-            self._process.wait()
+            process.wait()
             self._errors.seek(0)
             last = (self._errors.read().strip().splitlines() or ["it printed nothing"])[-1]  # usually the error
             raise InputError(f"{name} exited while its config was being composed: {last}")

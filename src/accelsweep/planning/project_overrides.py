@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from hydra.core.override_parser.types import Override
 
@@ -22,8 +22,9 @@ from accelsweep.config.setting import PLAN_KEYS
 from accelsweep.devices import kinds
 from accelsweep.errors import InputError, nearest
 from accelsweep.plain_json import MISSING, canonical_json, look_up
-from accelsweep.planning.entry_point import PROJECT_FILE, Project, Quality, option_for
+from accelsweep.planning.entry_point import PROJECT_FILE, Project, option_for
 from accelsweep.planning.project_config import Composed, ProjectConfigs
+from accelsweep.records.plan import BatchMeaning, Quality, TrialFindings
 from accelsweep.run_config import ENTRY_AXES
 
 DEFAULT_AXES = frozenset({"batch_size", "precision", "devices", "num_nodes"})
@@ -47,10 +48,6 @@ _LIGHTNING_PRECISIONS = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true"
 
 _THEIR_ACCELERATORS = {"cuda": "gpu", "rocm": "gpu"}
 """Device kinds -> Lightning's names for them."""
-
-
-BatchMeaning = Literal["per_device", "global"]
-"""Whether a batch size applies to each rank or is divided among all ranks."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ class ProjectGrid:
 
     project: Project
     configs: ProjectConfigs | None
-    known_batch_meaning: Callable[[str | None], BatchMeaning | None]
+    earlier_trial: Callable[[str | None], TrialFindings | None]
     minutes: float
     auto: str = "cpu"
     sweep_name: str | None = None
@@ -96,9 +93,14 @@ class ProjectGrid:
         return self.configs.compose(arguments)
 
     @cached_property
+    def trial(self) -> TrialFindings | None:
+        """What a trial of the script has shown; None if there was none."""
+        return self.earlier_trial(self.sweep_name)
+
+    @cached_property
     def batch_meaning(self) -> BatchMeaning | None:
         """What the script's batch size means on several ranks; None if unknown."""
-        return self.project.file.batch_is or self.known_batch_meaning(self.sweep_name)
+        return self.project.file.batch_is or (None if self.trial is None else self.trial.batch_is)
 
     # Overrides
 
@@ -163,8 +165,8 @@ class ProjectGrid:
     def quality(self) -> Quality | None:
         """The quality metric and its direction, or None if nothing names one.
 
-        They come from `accelsweep.yaml`, or else from the config's `ModelCheckpoint`, `EarlyStopping` or
-        `optimized_metric`; the direction of the latter is guessed from its name.
+        They come from `accelsweep.yaml`, or else from the `ModelCheckpoint` or `EarlyStopping` of the config or of the
+        trial's Trainer, or else from `optimized_metric`, whose direction is guessed from its name.
         """
         if self.project.file.quality is not None:
             return self.project.file.quality
@@ -176,6 +178,8 @@ class ProjectGrid:
                 if target.endswith(f".{name}") and isinstance(given, Mapping) and given.get("monitor"):
                     mode = given.get("mode") or "min"
                     return Quality(metric=str(given["monitor"]), better="max" if mode == "max" else "min")
+        if self.trial is not None and self.trial.quality is not None:
+            return self.trial.quality
         metric = config.get("optimized_metric")
         if not isinstance(metric, str):
             return None
@@ -189,8 +193,11 @@ class ProjectGrid:
             if "measure.quality_samples=null" in typed:
                 return ["measure.quality_metric=null"]
             self.notes.append(
-                "quality is not measured, because no ModelCheckpoint, EarlyStopping or optimized_metric in the config "
-                "names a metric: set quality=METRIC to one that the validation logs"
+                "quality is not measured, because no ModelCheckpoint, EarlyStopping or optimized_metric names a "
+                "metric: set quality=METRIC to one that the validation logs"
+                if self.trial is not None
+                else "quality: the config names no metric; the trial looks for a ModelCheckpoint or EarlyStopping that "
+                "the script builds in code"
             )
             return ["measure.quality_samples=null", "measure.quality_metric=null"]
         self.notes.append(f"quality: {self.quality.metric} ({self.quality.better} is better), from the project")

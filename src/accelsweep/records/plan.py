@@ -136,12 +136,41 @@ def parse_parts(parts: Mapping[str, Any], base: type, models: Mapping[str, str])
 _Part = TypeVar("_Part", bound=PlanPart)
 
 
+class Quality(Frozen):
+    """The metric of the user's own validation that measures a model's quality."""
+
+    metric: str = Field(min_length=1)
+    better: Literal["max", "min"] = "max"
+
+
+BatchMeaning = Literal["per_device", "global"]
+"""Whether a script's batch size applies to each rank or is divided among all ranks."""
+
+
+class TrialFindings(Frozen):
+    """What a trial of the user's script has shown.
+
+    `batch_is` is None unless the trial ran on several ranks. `quality` is the metric that the script's ModelCheckpoint
+    or EarlyStopping monitors, if any. `left_out` names the callbacks that are removed for the measurement.
+    """
+
+    batch_is: BatchMeaning | None = None
+    quality: Quality | None = None
+    left_out: tuple[str, ...] = ()
+
+    def notes(self) -> list[str]:
+        """Return sentences for the plan."""
+        if not self.left_out:
+            return []
+        return [f"left out of the measured Trainer, besides its loggers: {', '.join(self.left_out)}"]
+
+
 class MeasuredProject(Frozen):
     """The user's own training script, if a sweep measures one.
 
     `typed` is the option --entry, if it was given. `python` is the project's interpreter and `software` the versions of
     Python and of its packages; None and empty for accelsweep's own environment. `batch_is` is what the script's batch
-    size means on several ranks; None if unknown.
+    size means on several ranks; None if unknown. `trial` is None if there was no trial.
     """
 
     command: str
@@ -149,7 +178,8 @@ class MeasuredProject(Frozen):
     typed: str | None = None
     python: str | None = None
     software: dict[str, str] = Field(default_factory=dict)
-    batch_is: Literal["per_device", "global"] | None = None
+    batch_is: BatchMeaning | None = None
+    trial: TrialFindings | None = None
 
     @property
     def default_name(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from accelsweep.errors import InputError
+from accelsweep.results import ScriptTrainer
 from accelsweep.run_config import EntryPoint
 from accelsweep.worker.project_files import ProjectFiles
 from accelsweep.worker.rank_setup import RankPlace, seed_all
@@ -14,8 +15,10 @@ from accelsweep.worker.run_spec import RunSpec
 from accelsweep.worker.script import run_script
 
 
-def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[str, ...]], None]) -> None:
-    """Run the script; once its training is set up, call `measure` with the files it has read, then end the script.
+def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[str, ...], ScriptTrainer], None]) -> None:
+    """Run the script; once its training is set up, call `measure`, then end the script.
+
+    `measure` gets the files that the script has read, and its Trainer.
 
     Raises what the script or `measure` raises, and InputError if the script ends without being measured.
     """
@@ -25,10 +28,10 @@ def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[st
     assert entry is not None, "the caller checks"
     outcome, files = _Outcome(), ProjectFiles(Path.cwd())
 
-    def measure_once() -> None:
+    def measure_once(trainer: ScriptTrainer) -> None:
         files.stop()
         with outcome:
-            measure(files.paths())
+            measure(files.paths(), trainer)
 
     os.environ["TORCHELASTIC_RUN_ID"] = spec.run.name  # makes Lightning use the ranks that are already running
     os.environ["HYDRA_FULL_ERROR"] = "1"  # otherwise Hydra turns every exception of the script into sys.exit(1)

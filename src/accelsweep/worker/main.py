@@ -24,6 +24,7 @@ from accelsweep.heartbeat import StepCount
 from accelsweep.measure.machine_state import environment
 from accelsweep.measure.timed_window import RankWindow
 from accelsweep.metrics import Metric
+from accelsweep.results import ScriptTrainer
 from accelsweep.signals import exit_code_of, parser_for
 from accelsweep.worker.entry_point import run_entry_point
 from accelsweep.worker.error_classification import Diverged, ProcessExited, is_interrupt
@@ -118,8 +119,8 @@ def _run_task(spec: RunSpec, place: RankPlace, report: RankReport) -> None:
         measure()
         return
 
-    def measure_and_write(files: tuple[str, ...]) -> None:
-        report.files = files
+    def measure_and_write(files: tuple[str, ...], trainer: ScriptTrainer) -> None:
+        report.files, report.trainer = files, trainer
         measure()
         report.result(place.rank).write(spec.rank_result(place.rank))  # the script may not let the process end
 

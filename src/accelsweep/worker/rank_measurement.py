@@ -22,7 +22,7 @@ from accelsweep.measure.timed_window import (
     rate_metrics,
 )
 from accelsweep.metrics import Metric
-from accelsweep.results import Breakdown, Doubt, Effective, ErrorKind, Outcome, RankResult, Traits
+from accelsweep.results import Breakdown, Doubt, Effective, ErrorKind, Outcome, RankResult, ScriptTrainer, Traits
 from accelsweep.run_environment import RunEnvironment
 from accelsweep.significant_digits import significant
 from accelsweep.worker.error_classification import OUTCOMES, classify, reason_of, traceback_of, user_location
@@ -218,6 +218,7 @@ class RankReport:
         self.traits: Traits | str | None = None
         self.extra: dict[str, Any] | None = None
         self.files: tuple[str, ...] = ()
+        self.trainer: ScriptTrainer | None = None
         self._error: BaseException | None = None
         self._target: str | None = None
         self._tolerated: Collection[ErrorKind] = ()
@@ -261,4 +262,5 @@ class RankReport:
             traits=self.traits,
             extra=self.extra,
             files=self.files,
+            trainer=self.trainer,
         )

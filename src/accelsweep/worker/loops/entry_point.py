@@ -12,13 +12,13 @@ import functools
 import inspect
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import Callback, ModelSummary, ProgressBar
+from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint, ModelSummary, ProgressBar
 from lightning.pytorch.loops.fit_loop import _FitLoop
 from torchmetrics import Metric
 
@@ -26,6 +26,7 @@ from accelsweep.devices.clock import monotonic
 from accelsweep.devices.kinds import timed_device
 from accelsweep.errors import InputError
 from accelsweep.heartbeat import Heartbeat
+from accelsweep.results import ScriptTrainer
 from accelsweep.worker.loops.loop import StepListener, ValidationListener, first_learning_rate
 from accelsweep.worker.loops.trainer_loop import (
     STOPPING_CALLBACKS,
@@ -33,6 +34,7 @@ from accelsweep.worker.loops.trainer_loop import (
     TrainerLoop,
     optimizer_names,
     strip_callbacks,
+    without_types,
 )
 from accelsweep.worker.loops.trainer_replacement import ScratchLogger
 from accelsweep.worker.rank_setup import RankPlace
@@ -251,24 +253,26 @@ def _no_value(*_: Any, **__: Any) -> torch.Tensor:
     return torch.zeros((), device="meta")
 
 
-def observe_trainers(spec: RunSpec, measure: Callable[[], None]) -> None:
+def observe_trainers(spec: RunSpec, measure: Callable[[ScriptTrainer], None]) -> None:
     """Make this process's first `Trainer.fit` call `measure` in place of training, and then raise `Measured`."""
     init, fit = pl.Trainer.__init__, pl.Trainer.fit
     signature, fit_signature = inspect.signature(init), inspect.signature(fit)
     callback = _EntryCallback(spec)
+    left_out: dict[pl.Trainer, list[Callback]] = {}
 
     @functools.wraps(init)
     def observed_init(*arguments: Any, **options: Any) -> None:
         given = signature.bind(*arguments, **options)
         trainer = given.arguments.pop("self")
         limit_val_batches = given.arguments.get("limit_val_batches")
-        init(trainer, **_measured_arguments(spec, given.arguments))
+        left_out[trainer] = []
+        init(trainer, **_measured_arguments(spec, given.arguments, left_out[trainer]))
         trainer.limit_val_batches = 0  # validation runs only in `EntryLoop.validate`
 
         def measure_training(trainer: pl.Trainer) -> None:
             _check_effective(spec, trainer)
             _running.append(EntryLoop(trainer, callback, 1.0 if limit_val_batches is None else limit_val_batches))
-            measure()
+            measure(_describe(left_out[trainer]))
 
         trainer.fit_loop = _EntryFitLoop(trainer.fit_loop, measure_training)
 
@@ -278,8 +282,8 @@ def observe_trainers(spec: RunSpec, measure: Callable[[], None]) -> None:
             raise Measured
         given = fit_signature.bind(trainer, *arguments, **options)
         if given.arguments.pop("ckpt_path", None) is not None:
-            _say("ckpt_path, because a measured training never resumes")
-        strip_callbacks(given.arguments["model"], LEFT_OUT)
+            sys.stderr.write("accelsweep: left out ckpt_path, because a measured training never resumes\n")
+        strip_callbacks(given.arguments["model"], LEFT_OUT, left_out[trainer])
         trainer.callbacks.append(callback)  # type: ignore[attr-defined]
         fit(**given.arguments)
 
@@ -303,23 +307,28 @@ def _check_effective(spec: RunSpec, trainer: pl.Trainer) -> None:
             )
 
 
-def _measured_arguments(spec: RunSpec, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments for a measured Trainer, based on those `given` by the script."""
+def _describe(left_out: Sequence[Callback]) -> ScriptTrainer:
+    names = tuple(dict.fromkeys(type(callback).__name__ for callback in left_out))
+    for kind in (ModelCheckpoint, EarlyStopping):
+        for callback in left_out:
+            if isinstance(callback, kind) and callback.monitor:
+                return ScriptTrainer(callback.monitor, "max" if callback.mode == "max" else "min", names)
+    return ScriptTrainer(left_out=names)
+
+
+def _measured_arguments(spec: RunSpec, given: Mapping[str, Any], left_out: list[Callback]) -> dict[str, Any]:
+    """Return the arguments for a measured Trainer, based on those `given` by the script.
+
+    Callbacks that are removed are added to `left_out`.
+    """
     assert spec.config.entry is not None
     callbacks = given.get("callbacks") or []
     callbacks = [callbacks] if isinstance(callbacks, Callback) else list(callbacks)
-    for callback in callbacks:
-        if isinstance(callback, LEFT_OUT):
-            _say(type(callback).__name__)
     return {
         **given,
         **REPLACED,
-        "callbacks": [callback for callback in callbacks if not isinstance(callback, LEFT_OUT)],
+        "callbacks": without_types(callbacks, LEFT_OUT, left_out),
         "logger": ScratchLogger(spec.scratch()),
         "default_root_dir": str(spec.scratch()),
         **spec.config.entry.trainer,
     }
-
-
-def _say(what: str) -> None:
-    sys.stderr.write(f"accelsweep: left out {what}\n")

@@ -267,7 +267,7 @@ class LightningLoop(TrainerLoop):
         seed = self._spec.run.seed
         seed_all(seed)
         module = build_module(self._spec.config, self._spec.axes, self._trainer.batches_per_step)
-        strip_callbacks(module, STOPPING_CALLBACKS)
+        strip_callbacks(module, STOPPING_CALLBACKS, [])
         self.data = build_training_data(self._spec.config, seed, self.device, module, data)
         self._callback.listener, self._callback.validation = listener, validation
         if validation is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -245,8 +246,21 @@ STOPPING_CALLBACKS = (Checkpoint, EarlyStopping, Timer)
 """Module callbacks that a run omits, because it writes no checkpoints and ends with its window."""
 
 
-def strip_callbacks(module: pl.LightningModule, left_out: tuple[type[pl.Callback], ...]) -> None:
-    """Make `module.configure_callbacks` omit callbacks of the types `left_out`, and log each omission."""
+def without_types(
+    callbacks: Sequence[pl.Callback], types: tuple[type[pl.Callback], ...], left_out: list[pl.Callback]
+) -> list[pl.Callback]:
+    """Return the callbacks that are of none of the `types`; log the others and add them to `left_out`."""
+    for callback in callbacks:
+        if isinstance(callback, types):
+            left_out.append(callback)
+            sys.stderr.write(f"accelsweep: left out {type(callback).__name__}\n")
+    return [callback for callback in callbacks if not isinstance(callback, types)]
+
+
+def strip_callbacks(
+    module: pl.LightningModule, types: tuple[type[pl.Callback], ...], left_out: list[pl.Callback]
+) -> None:
+    """Make `module.configure_callbacks` omit callbacks of the `types`, and add those to `left_out`."""
     if type(module).configure_callbacks is pl.LightningModule.configure_callbacks:
         return
     original = module.configure_callbacks
@@ -254,10 +268,7 @@ def strip_callbacks(module: pl.LightningModule, left_out: tuple[type[pl.Callback
     def configure_callbacks() -> list[pl.Callback]:
         configured = original()
         callbacks = [configured] if isinstance(configured, pl.Callback) else list(configured)
-        for callback in callbacks:
-            if isinstance(callback, left_out):
-                sys.stderr.write(f"accelsweep: left out {type(callback).__name__} of {type(module).__name__}\n")
-        return [callback for callback in callbacks if not isinstance(callback, left_out)]
+        return without_types(callbacks, types, left_out)
 
     module.configure_callbacks = configure_callbacks  # type: ignore[method-assign]
 
