@@ -47,6 +47,29 @@ def test_the_difference_is_judged_against_the_margin(simulated: ModuleType, shif
     assert finding.quality_difference.value == pytest.approx(shift, abs=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("shift", "margin", "verdict"),
+    [
+        (0.5, None, "quality: same"),
+        (-2.0, None, "faster, but worse"),
+        (0.5, 0.01, "quality: better"),
+        (-2.0, 3.0, "quality: same"),
+    ],
+)
+def test_the_default_margin_is_relative_for_a_metric_beyond_one(
+    simulated: ModuleType, shift: float, margin: float | None, verdict: str
+) -> None:
+    rows = [
+        simulated.make_run(axes, block, rate + block, quality=100 * BASE_QUALITY[block] + change)
+        for block in range(5)
+        for axes, rate, change in ((BASE, 1000.0, 0.0), (OTHER, 2000.0, shift + NOISE[block]))
+    ]
+    manifest = simulated.make_manifest([BASE, OTHER], 5)
+    rules = manifest.options.analysis.model_copy(update={"quality_margin": margin})
+    manifest = manifest.model_copy(update={"options": manifest.options.model_copy(update={"analysis": rules})})
+    assert analyse(rows, manifest).settings[1].quality_verdict == verdict
+
+
 def test_where_less_is_better_a_higher_loss_is_worse(simulated: ModuleType) -> None:
     config = {"measure": {**simulated.CONFIG["measure"], "quality_metric": "val_loss", "quality_better": "min"}}
     assert _judged(simulated, 0.02, config).quality_verdict == "faster, but worse"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from accelsweep.analysis.baseline_comparison import Comparison, make_pair
 from accelsweep.analysis.intervals import Family, Interval, linear_estimate, mean, paired_interval, t_interval
@@ -47,9 +48,20 @@ def is_not_worse(verdict: str) -> bool:
     return verdict.startswith(("quality: same", "quality: not worse", "quality: better"))
 
 
-def quality_measure(groups: Sequence[SettingRuns], margin: float) -> QualityMeasure:
-    """Return the quality metric set in the settings' configs (`measure.quality_metric`, `measure.quality_better`)."""
+DEFAULT_MARGIN = 0.01
+"""The default margin: absolute for values within [0, 1], else relative to the median of their magnitudes."""
+
+
+def quality_measure(groups: Sequence[SettingRuns], margin: float | None) -> QualityMeasure:
+    """Return the quality metric set in the settings' configs (`measure.quality_metric`, `measure.quality_better`).
+
+    If `margin` is None, it depends on the values (`DEFAULT_MARGIN`).
+    """
     measure = next((group.config.measure for group in groups if group.config is not None), None)
+    if margin is None:
+        values = [value for group in groups for value in quality_by_seed(group).values()]
+        within = all(0.0 <= value <= 1.0 for value in values)
+        margin = DEFAULT_MARGIN * (1.0 if within else median(map(abs, values)))
     if measure is None or measure.quality_metric is None:
         return QualityMeasure(None, None, margin)
     return QualityMeasure(measure.quality_metric, measure.quality_better, margin)

@@ -57,14 +57,15 @@ def _known_rate(value: str) -> str:
 class Analysis(Frozen):
     """The rules for verdicts: the practical threshold, the family-wise confidence and the quality margin.
 
-    `across` lists the fields in which settings may differ and still be compared. `rate` is the metric by which settings
-    are compared; None selects the task's own metric (`tasks`). If `repeats` is `auto`, `resolution` is the target mean
-    half-width of intervals, relative to the ratio.
+    If `quality_margin` is None, it is 0.01 for a metric whose values lie within [0, 1], such as an accuracy, and
+    otherwise 1 % of the median value. `across` lists the fields in which settings may differ and still be compared.
+    `rate` is the metric by which settings are compared; None selects the task's own metric (`tasks`). If `repeats` is
+    `auto`, `resolution` is the target mean half-width of intervals, relative to the ratio.
     """
 
     threshold: ShareFrom0 = THRESHOLD
     confidence: Share = CONFIDENCE
-    quality_margin: NotNegative = 0.01
+    quality_margin: NotNegative | None = None
     across: tuple[str, ...] = ()
     rate: Annotated[str, AfterValidator(_known_rate)] | None = None
     resolution: Positive = RESOLUTION
