@@ -141,7 +141,8 @@ class EntryPoint:
     `trainer` contains arguments that replace those with which the script builds its Trainer. `targets` maps axes to the
     project's own keys. `config` is the project's own composed config; None if the script has none. `global_batch` is
     the batch size that the script divides among its ranks; None if it is the batch size of each rank. `package` is the
-    one whose Trainer the script uses.
+    one whose Trainer the script uses. `kept_values` maps calls of resolvers, such as `oc.env:DATA`, to what they return
+    in all runs.
     """
 
     kind: EntryKind
@@ -153,6 +154,7 @@ class EntryPoint:
     config: Node | None = None
     global_batch: Count | None = None
     package: Literal["lightning", "pytorch_lightning"] = "lightning"
+    kept_values: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, written: Mapping[str, Any]) -> EntryPoint:

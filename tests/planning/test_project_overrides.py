@@ -73,6 +73,33 @@ def test_quality_is_the_metric_that_a_trial_found_if_the_config_names_none(scrip
     assert make_plan(script, ["batch_size=32,64"]).manifest == known.manifest
 
 
+def test_values_of_the_environment_are_kept_until_the_sources_change(hydra, monkeypatch):
+    config, source = hydra / "configs" / "train.yaml", hydra / "src" / "train.py"
+    values = {"size": "${oc.env:SIZE}", "drawn": "${drawn:}", "token": "${oc.env:API_TOKEN}", "at": "${now:%H%M%S%f}"}
+    config.write_text(config.read_text() + "".join(f"{key}: {value}\n" for key, value in values.items()))
+    draw = "import random\nfrom omegaconf import OmegaConf\n"
+    draw += "OmegaConf.register_new_resolver('drawn', lambda: random.random())\n\n\ndef train("
+    source.write_text(source.read_text().replace("def train(", draw, 1))
+    monkeypatch.setenv("API_TOKEN", "hidden")
+    monkeypatch.setenv("SIZE", "5")
+    first = make_plan(hydra, ["batch_size=32,64"])
+    write_plan(hydra, first)
+    monkeypatch.setenv("SIZE", "7")
+    again = make_plan(hydra, ["batch_size=32,64"])
+    assert again.manifest == first.manifest
+    entry = again.settings[0].config.entry
+    assert entry is not None
+    assert entry.config is not None
+    assert entry.kept_values == {"drawn:": entry.config["drawn"], "oc.env:SIZE": "5"}
+    assert entry.config["paths"]["root_dir"] == "{project}"
+    assert "hidden" not in again.manifest.model_dump_json()
+    assert any("${oc.env:SIZE} is 7 today, but 5 when this sweep was planned" in note for note in again.notes)
+    source.write_text(f"{source.read_text()}# edited\n")
+    edited = make_plan(hydra, ["batch_size=32,64"]).settings[0].config.entry
+    assert edited is not None
+    assert edited.kept_values["oc.env:SIZE"] == "7"
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -120,7 +147,7 @@ def test_without_an_axis_the_projects_own_values_are_the_baseline(hydra):
 
 
 def test_a_global_batch_is_divided_among_the_ranks(hydra):
-    plan = make_plan(hydra, ["devices=1,2,3", "batch_size=64"], batch_is="global")
+    plan = make_plan(hydra, ["devices=1,2,3", "batch_size=64"], trial=TrialFindings(batch_is="global"))
     sizes = [(setting.config.devices, setting.config.batch_size, setting.unsupported) for setting in plan.settings]
     assert sizes[:2] == [(1, 64, None), (2, 32, None)]
     assert sizes[2][2] is not None

@@ -81,6 +81,24 @@ def test_a_hydra_template_is_measured_on_two_ranks_and_divides_its_batch(home: P
     assert sorted(path.name for path in home.iterdir()) == [".project-root", "configs", *_logs(home), "src"]
 
 
+def test_kept_values_of_the_environment_reach_the_script(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy_project("hydra_template", home)
+    config, source = home / "configs" / "train.yaml", home / "src" / "train.py"
+    config.write_text(config.read_text() + "size: ${oc.env:SIZE}\n")
+    source.write_text(
+        source.read_text().replace('if cfg.get("seed"):', 'print("size", cfg.size)\n    if cfg.get("seed"):')
+    )
+    monkeypatch.setenv("SIZE", "7")
+    (result,) = measured(
+        home,
+        ["src/train.py"],
+        batch_size=64,
+        entry={"kind": "hydra", "arguments": ["data.batch_size=64"], "kept_values": {"oc.env:SIZE": "5"}},
+    )
+    assert result.outcome is Outcome.measured, result.traceback
+    assert "size 5\n" in (home / "rank-0.log").read_text()
+
+
 def _logs(home: Path) -> list[str]:
     """The ranks' logs, which `run_ranks` writes into the working directory."""
     return sorted(path.name for path in home.glob("rank-*.log"))

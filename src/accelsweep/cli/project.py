@@ -119,7 +119,7 @@ def describe_project(home: Path) -> bool:
     if project is None:
         return False
     with ProjectConfigs.of(project, {}) as configs:
-        sides = ProjectGrid(project, configs, lambda _: None, DEFAULT_MINUTES)
+        sides = ProjectGrid(project, configs, DEFAULT_MINUTES)
         text = _description(project, sides)
     write_bytes_atomically(path, text.encode())
     say(f"wrote {path.name}: {project.note()}")

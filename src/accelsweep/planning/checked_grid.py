@@ -33,7 +33,7 @@ from accelsweep.planning.project_config import Compositions, ProjectConfigs
 from accelsweep.planning.project_overrides import DEFAULT_AXES, DEFAULT_MINUTES, ProjectGrid
 from accelsweep.planning.source_digests import ImportPath, entry_digests, measured_targets, source_digests
 from accelsweep.planning.user_class_overrides import optimizer_notes, with_user_targets
-from accelsweep.records.plan import Excluded, FoundBatch, MeasuredProject, TrialFindings
+from accelsweep.records.plan import Excluded, FoundBatch, Manifest, MeasuredProject, TrialFindings
 from accelsweep.run_config import EntryPoint, SettingConfig
 from accelsweep.significant_digits import count_of
 from accelsweep.trainer_arguments import trainer_argument_hint
@@ -157,7 +157,7 @@ def _checked_grid(
     site = site.model_copy(update={"inventory": kinds.inventory()}) if site.probe else site
     auto = unsupported.resolve_auto(site)
     if project is not None:
-        project.auto, project.sweep_name = auto, plan_config.get("name")
+        project.auto = auto
         expanded = GridPoints(project.points(composer, grid, theirs), (), "")
     else:
         by_features = (
@@ -335,7 +335,8 @@ def grid_with_batch_sizes(
 def entry_grid(
     project: Project,
     overrides: Sequence[str],
-    earlier_trial: Callable[[str | None], TrialFindings | None],
+    earlier: Manifest | None,
+    trial: TrialFindings | None,
     minutes: float | None,
     compositions: Compositions,
 ) -> tuple[CheckedGrid, dict[str, str], MeasuredProject, tuple[str, ...]]:
@@ -343,16 +344,21 @@ def entry_grid(
 
     The last part is the overrides, with those of a sweep without axes.
 
-    `earlier_trial` returns what a trial has shown, if there was one, given the sweep's name in the config.
+    `earlier` is the sweep's previous plan. Its trial counts unless `trial` is given, and the values of the environment
+    that it found are kept as long as the project's sources are the same.
     `minutes` is about how long a sweep without axes may take. `compositions` are those known so far; new
     ones are added.
     """
     composer = Composer((shipped_root() / "conf",), overrides, project.home, ENTRY_CONFIG_NAME)
-    with ProjectConfigs.of(project, compositions) as configs:
-        sides = ProjectGrid(project, configs, earlier_trial, minutes or DEFAULT_MINUTES)
-        grid = checked_grid(composer, overrides, project.home, project=sides)
     sources = entry_digests(project.home, EntryPoint(project.entry.kind, project.entry.command))
-    measured = project.measured.model_copy(update={"batch_is": sides.batch_meaning, "trial": sides.trial})
+    with ProjectConfigs.of(project, compositions) as configs:
+        before = None if earlier is None else earlier.entry
+        kept = before.kept if earlier is not None and before is not None and earlier.sources == sources else {}
+        trial = trial if before is None or trial is not None else before.trial
+        sides = ProjectGrid(project, configs, minutes or DEFAULT_MINUTES, trial, kept)
+        grid = checked_grid(composer, overrides, project.home, project=sides)
+    known = {"batch_is": sides.batch_meaning, "trial": trial, "kept": sides.found}
+    measured = project.measured.model_copy(update=known)
     return grid, sources, measured, (*sides.defaults, *overrides)
 
 

@@ -162,11 +162,8 @@ def make_plan(
         measured, script = None, None
         if project is not None:
             script = project.measured.default_name
-
-            def earlier_trial(name_in_config: str | None) -> TrialFindings | None:
-                return trial or _earlier_trial(SweepFolder(home, name or name_in_config or str(script)))
-
-            grid, sources, measured, overrides = entry_grid(project, overrides, earlier_trial, minutes, compositions)
+            earlier = _earlier_manifest(SweepFolder(home, name or _typed_name(overrides) or script))
+            grid, sources, measured, overrides = entry_grid(project, overrides, earlier, trial, minutes, compositions)
         else:
             grid, sources = (versioned.grid, versioned.sources) if versioned else project_grid(home, overrides, {})
         folder = _sweep_folder(home, name, grid, script)
@@ -245,12 +242,17 @@ def _sweep_folder(home: Path, name: str | None, grid: CheckedGrid, script: str |
     return folder
 
 
-def _earlier_trial(folder: SweepFolder) -> TrialFindings | None:
+def _typed_name(overrides: Sequence[str]) -> str | None:
+    """Return the sweep's name among the overrides of a sweep of the user's own script."""
+    named = (line.partition("=")[2] for line in overrides if line.startswith(("name=", "sweep.name=")))
+    return next(named, None)
+
+
+def _earlier_manifest(folder: SweepFolder) -> Manifest | None:
     try:
-        before = Manifest.read(folder.manifest).entry
+        return Manifest.read(folder.manifest)
     except (FileNotFoundError, AccelsweepError):
         return None
-    return None if before is None else before.trial
 
 
 def _refuse_reserved_name(folder: SweepFolder) -> None:

@@ -22,14 +22,21 @@ from accelsweep.planning.entry_point import Project
 
 
 class Composed(NamedTuple):
-    """A project's composed config, with `{run}` for values that differ between runs, and its config groups' choices."""
+    """A project's composed config, its config groups' choices, and what its resolvers return today, by their calls.
+
+    `{run}` stands for values that differ between runs, and `{project}` for the project's folder.
+    """
 
     config: dict[str, Any]
     choices: dict[str, Any]
+    values: dict[str, Any]
 
 
-Compositions = dict[tuple[str, ...], Composed | InputError]
-"""Arguments of a project -> its config, or why it has none."""
+Compositions = dict[tuple[str, str], Composed | InputError]
+"""Arguments of a project and kept values, as JSON -> its config, or why it has none."""
+
+PROJECT_FOLDER = "{project}"
+"""Stands for the project's folder, so that a setting keeps its name when the project is moved."""
 
 
 class ProjectConfigs:
@@ -68,21 +75,22 @@ class ProjectConfigs:
         self._read(process)
         return process
 
-    def compose(self, arguments: Sequence[str]) -> Composed:
-        """Return the config for these arguments.
+    def compose(self, arguments: Sequence[str], kept: Mapping[str, Any]) -> Composed:
+        """Return the config for these arguments, in which resolvers return the values in `kept`.
 
         Raises InputError with the project's own message, also if the script fails before it composes its config.
         """
-        key = tuple(arguments)
+        key = json.dumps(arguments), json.dumps(kept, sort_keys=True)
         if key not in self._known:
             try:
                 process = self._process
                 assert process.stdin is not None, "started with a pipe"
                 with contextlib.suppress(BrokenPipeError):
-                    process.stdin.write(json.dumps(list(arguments)) + "\n")
+                    process.stdin.write(f"[{', '.join(key)}]\n")
                     process.stdin.flush()
                 answer = self._read(process)["config"]
-                self._known[key] = Composed(answer["config"], answer["choices"])
+                config = _without_folder(answer["config"], str(self._project.home))
+                self._known[key] = Composed(config, answer["choices"], answer["values"])
             except InputError as error:
                 self._known[key] = error
         result = self._known[key]
@@ -104,6 +112,14 @@ class ProjectConfigs:
             where = f" ({answer['where']})" if answer.get("where") else ""
             raise InputError(f"{name}: {' '.join(answer['error'].split())}{where}")
         return answer
+
+
+def _without_folder(value: Any, folder: str) -> Any:
+    if isinstance(value, str) and (value == folder or value.startswith(f"{folder}/")):
+        return PROJECT_FOLDER + value.removeprefix(folder)
+    if isinstance(value, dict):
+        return {key: _without_folder(item, folder) for key, item in value.items()}
+    return [_without_folder(item, folder) for item in value] if isinstance(value, list) else value
 
 
 def project_environment(path: str) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -25,6 +25,7 @@ from accelsweep.plain_json import MISSING, canonical_json, look_up
 from accelsweep.planning.entry_point import PROJECT_FILE, Project, option_for
 from accelsweep.planning.project_config import Composed, ProjectConfigs
 from accelsweep.records.plan import BatchMeaning, Quality, TrialFindings
+from accelsweep.redaction import is_secret_name, without_secrets
 from accelsweep.run_config import ENTRY_AXES
 
 DEFAULT_AXES = frozenset({"batch_size", "precision", "devices", "num_nodes"})
@@ -71,16 +72,22 @@ class AxisTarget:
 
 @dataclass
 class ProjectGrid:
-    """The project's side of a grid: where overrides and axes go, and the config of each point."""
+    """The project's side of a grid: where overrides and axes go, and the config of each point.
+
+    `trial` is what a trial of the script has shown; None if there was none. `kept` are values of the environment that
+    an earlier plan of the sweep found. `found` and `today` collect the values for this plan and those of today.
+    """
 
     project: Project
     configs: ProjectConfigs | None
-    earlier_trial: Callable[[str | None], TrialFindings | None]
     minutes: float
+    trial: TrialFindings | None = None
+    kept: Mapping[str, Any] = field(default_factory=dict)
     auto: str = "cpu"
-    sweep_name: str | None = None
     notes: list[str] = field(default_factory=list)
     defaults: list[str] = field(default_factory=list)
+    found: dict[str, Any] = field(default_factory=dict)
+    today: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def base(self) -> Composed:
@@ -89,13 +96,33 @@ class ProjectGrid:
 
     def _compose(self, arguments: Sequence[str]) -> Composed:
         if self.configs is None:
-            return Composed(dict(self.project.entry.options), {})
-        return self.configs.compose(arguments)
+            return Composed(dict(self.project.entry.options), {}, {})
+        return self.configs.compose(arguments, self.kept)
 
-    @cached_property
-    def trial(self) -> TrialFindings | None:
-        """What a trial of the script has shown; None if there was none."""
-        return self.earlier_trial(self.sweep_name)
+    def _keep_values(self, composed: Composed) -> dict[str, Any]:
+        """Return the values of the environment that a setting's runs shall get.
+
+        Secrets are not kept, because others can read the manifest, nor are paths in the project, which may be moved.
+        """
+        home, kept = str(self.project.home), {}
+        for call, today in composed.values.items():
+            value = self.kept.get(call, today)
+            secret = is_secret_name(call.partition(":")[2].partition(",")[0]) or without_secrets(value) != value
+            if not secret and not str(value).startswith(home):
+                kept[call] = value
+                self.today[call] = today
+        self.found |= kept
+        return kept
+
+    def _note_values(self) -> None:
+        different = {call: today for call, today in self.today.items() if today != self.found[call]}
+        for call, today in different.items():
+            self.notes.append(
+                f"${{{call}}} is {today} today, but {self.found[call]} when this sweep was planned, and its runs keep "
+                "that value: use another --name for a sweep with today's"
+            )
+        if kept := [f"${{{call}}}={value}" for call, value in self.found.items() if call not in different]:
+            self.notes.append(f"kept for all runs of this sweep: {', '.join(kept)}")
 
     @cached_property
     def batch_meaning(self) -> BatchMeaning | None:
@@ -390,6 +417,7 @@ class ProjectGrid:
                 }
                 axes |= {axis_name(own[index]): composer.parse(combination[index]).value() for index in swept}
                 yield self._point(composer, config, typed, combination, axes, plan_config)
+        self._note_values()
 
     def _point(
         self,
@@ -442,6 +470,7 @@ class ProjectGrid:
             },
             "config": None if self.configs is None else composed.config,
             "package": self.project.package,
+            "kept_values": self._keep_values(composed),
         }
         unsupported = unsupported or self._divide_batch(scientific) or self._unsupported_nodes(scientific)
         return GridPoint(axes, scientific, plan_config, composed.choices, frozenset(), unsupported)

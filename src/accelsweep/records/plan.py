@@ -170,7 +170,8 @@ class MeasuredProject(Frozen):
 
     `typed` is the option --entry, if it was given. `python` is the project's interpreter and `software` the versions of
     Python and of its packages; None and empty for accelsweep's own environment. `batch_is` is what the script's batch
-    size means on several ranks; None if unknown. `trial` is None if there was no trial.
+    size means on several ranks; None if unknown. `trial` is None if there was no trial. `kept` maps calls of
+    resolvers in the project's config, such as `oc.env:DATA`, to what they return in all runs of the sweep.
     """
 
     command: str
@@ -180,6 +181,7 @@ class MeasuredProject(Frozen):
     software: dict[str, str] = Field(default_factory=dict)
     batch_is: BatchMeaning | None = None
     trial: TrialFindings | None = None
+    kept: dict[str, Any] = Field(default_factory=dict)
 
     @property
     def default_name(self) -> str:

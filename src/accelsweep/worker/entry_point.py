@@ -9,6 +9,7 @@ from pathlib import Path
 from accelsweep.errors import InputError
 from accelsweep.results import ScriptTrainer
 from accelsweep.run_config import EntryPoint
+from accelsweep.worker.kept_values import KeptValues
 from accelsweep.worker.project_files import ProjectFiles
 from accelsweep.worker.rank_setup import RankPlace, seed_all
 from accelsweep.worker.run_spec import RunSpec
@@ -35,6 +36,8 @@ def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[st
 
     os.environ["TORCHELASTIC_RUN_ID"] = spec.run.name  # makes Lightning use the ranks that are already running
     os.environ["HYDRA_FULL_ERROR"] = "1"  # otherwise Hydra turns every exception of the script into sys.exit(1)
+    if entry.kept_values:
+        KeptValues(entry.kept_values).install()
     observe_trainers(spec, measure_once)
     seed_all(spec.run.seed)
     try:

@@ -1,9 +1,10 @@
 """Composes the config of the user's project, with the project's own Hydra or LightningCLI, plugins and resolvers.
 
 `python -m accelsweep.worker.project_config KIND COMMAND...` runs the script up to the point where it would compose its
-config. It then reads requests from stdin, one JSON list of arguments per line, and answers each with one line of JSON:
-`{"config": ...}` with the composed config, or `{"error": ...}`. Before any request, it writes one line: `{}` once it is
-ready, or the error that the script raised.
+config. It then reads requests from stdin, one JSON list per line of arguments and of values that resolvers shall return
+(`kept_values`), and answers each with one line of JSON: `{"config": ...}` with the composed config, the choices of its
+config groups and what its resolvers return today, or `{"error": ...}`. Before any request, it writes one line: `{}`
+once it is ready, or the error that the script raised.
 """
 
 from __future__ import annotations
@@ -17,12 +18,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
+from accelsweep.worker.kept_values import PER_RUN, KeptValues
 from accelsweep.worker.script import run_script
 
-PER_RUN = "{run}"
-"""Stands for values that differ between runs of the same setting, such as `${now:}` and the output folder."""
-
-Compose = Callable[[list[str]], Any]
+Compose = Callable[[list[str], dict[str, Any]], Any]
 
 
 class _Ready(BaseException):
@@ -45,12 +44,12 @@ def main() -> None:
         sys.exit(1)
     _answer(answers, {})
     for line in sys.stdin:
-        _answer(answers, _composed(compose, json.loads(line)))
+        _answer(answers, _composed(compose, *json.loads(line)))
 
 
-def _composed(compose: Compose, arguments: list[str]) -> dict[str, Any]:
+def _composed(compose: Compose, arguments: list[str], kept: dict[str, Any]) -> dict[str, Any]:
     try:
-        return {"config": compose(arguments)}
+        return {"config": compose(arguments, kept)}
     except BaseException as error:  # noqa: BLE001  resolvers and plugins are the user's code
         traceback.print_exception(error)
         return {"error": _message(error), "where": None}
@@ -102,6 +101,9 @@ def _hydra(command: list[str]) -> Compose:
     import hydra
     from hydra._internal.utils import get_args_parser
 
+    values = KeptValues({})
+    values.install()
+
     def observed_main(
         config_path: str | None = None, config_name: str | None = None, version_base: Any = None
     ) -> Callable[[Callable[..., Any]], Callable[..., NoReturn]]:
@@ -113,7 +115,7 @@ def _hydra(command: list[str]) -> Compose:
                 folder = None if path is None else script_folder / path
                 extra = Path(given.config_dir) if given.config_dir else None
                 name = given.config_name or config_name
-                raise _Ready(_hydra_compose(folder, extra, name, version_base, given.overrides))
+                raise _Ready(_hydra_compose(folder, extra, name, version_base, given.overrides, values))
 
             return stop
 
@@ -124,7 +126,7 @@ def _hydra(command: list[str]) -> Compose:
 
 
 def _hydra_compose(
-    folder: Path | None, extra: Path | None, name: str | None, version_base: Any, fixed: list[str]
+    folder: Path | None, extra: Path | None, name: str | None, version_base: Any, fixed: list[str], values: KeptValues
 ) -> Compose:
     from hydra import compose, initialize, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -140,12 +142,14 @@ def _hydra_compose(
     for resolver in ("now", "hydra"):
         OmegaConf.register_new_resolver(resolver, lambda *_: PER_RUN, replace=True)
 
-    def composed(overrides: list[str]) -> Any:
+    def composed(overrides: list[str], kept: dict[str, Any]) -> Any:
+        values.kept, values.used = kept, {}
         config = compose(name, [*fixed, *search, *overrides], return_hydra_config=True)
         choices = dict(config.hydra.runtime.choices)
         keys: list[Any] = [key for key in config if key != "hydra"]
         OmegaConf.set_readonly(config, False)
-        return {"config": _resolved(OmegaConf.masked_copy(config, keys)), "choices": choices}
+        resolved = _resolved(OmegaConf.masked_copy(config, keys))
+        return {"config": resolved, "choices": choices, "values": values.used}
 
     return composed
 
@@ -186,7 +190,7 @@ def _plain(value: Any) -> Any:
 def _lightning_cli(command: list[str]) -> Compose:
     """Compose with `--print_config`, which LightningCLI handles before it builds any objects."""
 
-    def composed(arguments: list[str]) -> Any:
+    def composed(arguments: list[str], _: dict[str, Any]) -> Any:
         import io
 
         import yaml
@@ -197,9 +201,9 @@ def _lightning_cli(command: list[str]) -> Compose:
         config = yaml.safe_load(printed.getvalue())
         if not isinstance(config, dict):
             raise RuntimeError(f"--print_config printed no config: {printed.getvalue()[:200]!r}")
-        return {"config": config, "choices": {}}
+        return {"config": config, "choices": {}, "values": {}}
 
-    composed([])
+    composed([], {})
     return composed
 
 
