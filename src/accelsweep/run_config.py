@@ -8,6 +8,7 @@ optimiser or Trainer are checked when that object is built.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -161,6 +162,17 @@ class EntryPoint:
         """Return the entry point from the output of `dataclasses.asdict`."""
         lists = ("command", "arguments", "run_arguments")
         return cls(**{**written, **{name: tuple(written[name]) for name in lists}})
+
+    @property
+    def shell_command(self) -> str:
+        """The command that trains like this setting, without accelsweep."""
+        return shlex.join(["python", *self.command, *self.arguments])
+
+    @property
+    def trainer_call(self) -> str | None:
+        """The Trainer that the script must build for this setting, if its arguments do not determine it."""
+        given = ", ".join(f"{key}={value!r}" for key, value in self.trainer.items())
+        return f"Trainer({given})" if given else None
 
     def fixed_arguments(self, axes: Collection[str]) -> dict[str, str]:
         """Return this setting's arguments by key, apart from those of the swept `axes`."""

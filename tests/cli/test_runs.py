@@ -40,9 +40,9 @@ def test_every_run_is_listed_with_outcome_reason_setting_and_folder(sweep, capsy
     shown = capsys.readouterr().out
     assert shown.startswith("tiny: on cpu\n"), "what is not swept is told once"
     assert re.search(
-        r"measured       devices x2 \| act=measured, repeat 0  [\d.,k]+ samples/s  sweeps/tiny/runs/", shown
+        r"measured       2 devices \| act=measured, repeat 0  [\d.,k]+ samples/s  sweeps/tiny/runs/", shown
     )
-    assert "out_of_memory  devices x2 | act=memory_on_rank_1, repeat 0  sweeps/tiny/runs/" in shown
+    assert "out_of_memory  2 devices | act=memory_on_rank_1, repeat 0  sweeps/tiny/runs/" in shown
     assert "rank 1: CUDA out of memory" in shown
 
 

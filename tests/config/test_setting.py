@@ -172,7 +172,7 @@ def test_scientific_keeps_user_keys():
         ),
         ({"batch_size": 8, "model.width": 64}, "batch 8 | model.width=64"),
         ({"threads": None, "loop": "raw", "model.compile": True}, "threads=null | loop=raw | model.compile=true"),
-        ({"devices": 2}, "devices x2"),
+        ({"devices": 2}, "2 devices"),
         ({}, "the only setting"),
     ],
 )

@@ -48,15 +48,16 @@ def test_a_row_expands_to_readings_bottleneck_reasons_and_commands(findings):
     table = settings_table(findings.model_copy(update={"settings": tuple(settings)}))
     assert details(table) == {
         "Memory": "81.6 MiB, 1 % of the machine",
+        "Batch": "256 samples per optimiser step, 128 on each of 2 devices",
         "Bottleneck": "compute-bound: forward took most",
         "Verdict": "faster: the interval lies beyond the threshold",
         "Doubt": "other work kept the processor busy (busy_cpu): other processes used 35 % of the CPU. "
         "Stop other work and measure again.",
         "Repeats": "3 of 3 measured; the setting's ID in files is 2128a0000000",
         "Measure it again": "accelsweep run batch_size=128",
-        "Trainer": "Trainer(devices=2)",
+        "Train like this": "Trainer(devices=2)",
     }
-    assert {line.name for line in table.details[0] if line.code} == {"Measure it again", "Trainer"}
+    assert {line.name for line in table.details[0] if line.code} == {"Measure it again", "Train like this"}
     assert "Memory: process group." in table.caption, "a scope that all rows share is in the caption"
 
 

@@ -64,7 +64,7 @@ def test_a_setting_is_a_parent_run_and_each_repeat_a_child_with_its_status_and_t
     assert len(set(names.values())) == len(names)
     assert max(map(len, names.values())) <= 24, "the UI would truncate it"
     full_names = {runs[f"setting:{setting.name}"]["tags"]["setting"] for setting in manifest.settings}
-    assert full_names >= {"devices x1 | 32-true | batch 32"}
+    assert full_names >= {"1 device | 32-true | batch 32"}
     statuses = {}
     for run in manifest.wanted_runs():
         if sweep.record(run).exists():

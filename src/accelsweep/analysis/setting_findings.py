@@ -205,7 +205,12 @@ def _override(value: Any) -> str:
 
 
 def trainer_call(config: SettingConfig) -> str | None:
-    """Return `Trainer(accelerator="cpu", devices=1, precision="32-true")`; None if the task does not use a Trainer."""
+    """Return `Trainer(accelerator="cpu", devices=1, precision="32-true")`, or the command of the user's own script.
+
+    Returns None if the task does not use a Trainer.
+    """
+    if config.entry is not None:
+        return "  # with ".join(filter(None, (config.entry.shell_command, config.entry.trainer_call)))
     if config.loop != "lightning" or task_of(config.task, config.raw).model_trains:
         return None
     arguments: dict[str, Any] = {"accelerator": config.accelerator, "devices": config.devices}

@@ -44,9 +44,9 @@ def apply_recommendation(home: Path, name: str, *, force: bool = False) -> None:
     entry = block_of(folder, manifest, choice.setting).configs[choice.setting].entry
     assert entry is not None, "a setting of a sweep of the user's own script"
     if entry.kind == "script" or not entry.arguments:
-        say(f"{choice.sentence}\nnow: {shlex.join(['python', *entry.command, *entry.arguments])}")
-        if entry.trainer:
-            say(f"and in the script: Trainer({', '.join(f'{key}={value!r}' for key, value in entry.trainer.items())})")
+        say(f"{choice.sentence}\nnow: {entry.shell_command}")
+        if entry.trainer_call:
+            say(f"and in the script: {entry.trainer_call}")
         return
     target = _target(home, name, entry)
     if target.exists() and not force:

@@ -149,9 +149,9 @@ def _if_swept(prefix: str, value: Any) -> list[str]:
 def label(axes: Mapping[str, Any]) -> str:
     """Return a setting's short label: `cuda x2 | bf16-mixed | batch 256 | model.width=64`."""
     parts = _parts(axes)
-    kind = "devices" if parts.accelerator is None else parts.accelerator
+    unswept = [] if parts.count is None else [_describe_devices(None, parts.count)]
     texts = [
-        *_if_swept(f"{kind} x", parts.count),
+        *(unswept if parts.accelerator is None else _if_swept(f"{parts.accelerator} x", parts.count)),
         *_if_swept("", parts.precision),
         *_if_swept("batch ", parts.batch_size),
         *(f"{key}={override_value(value)}" for key, value in parts.others.items()),

@@ -195,6 +195,11 @@ def _details(setting: SettingFinding, common_scopes: Collection[str], known: Col
         text = fmt.share(entry.order) if title == "MFU" else entry.text
         share = setting.memory_description if title == "Memory" else ""
         yield Detail(title, ", ".join(filter(None, (text, detail, share))))
+    effective = setting.effective
+    if effective is not None and effective.global_batch_size not in (None, effective.batch_size):
+        each = f"{effective.batch_size} on each of {effective.world_size} devices"
+        each = each if effective.world_size > 1 else f"in batches of {effective.batch_size}"
+        yield Detail("Batch", f"{effective.global_batch_size} samples per optimiser step, {each}")
     if setting.bottleneck is not None:
         yield Detail("Bottleneck", f"{setting.bottleneck.verdict}: {setting.bottleneck.evidence}")
     if setting.verdict is Verdict.baseline:
@@ -216,7 +221,7 @@ def _details(setting: SettingFinding, common_scopes: Collection[str], known: Col
     if setting.again:
         yield Detail("Measure it again", setting.again, code=True)
     if setting.trainer:
-        yield Detail("Trainer", setting.trainer, code=True)
+        yield Detail("Train like this", setting.trainer, code=True)
 
 
 def absent_metrics(findings: Findings) -> list[str]:
