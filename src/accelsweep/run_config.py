@@ -143,7 +143,7 @@ class EntryPoint:
     project's own keys. `config` is the project's own composed config; None if the script has none. `global_batch` is
     the batch size that the script divides among its ranks; None if it is the batch size of each rank. `package` is the
     one whose Trainer the script uses. `kept_values` maps calls of resolvers, such as `oc.env:DATA`, to what they return
-    in all runs.
+    in all runs. `samples_per_step` is the number of samples in one batch of one rank; None if batches are counted.
     """
 
     kind: EntryKind
@@ -156,6 +156,7 @@ class EntryPoint:
     global_batch: Count | None = None
     package: Literal["lightning", "pytorch_lightning"] = "lightning"
     kept_values: dict[str, Any] = field(default_factory=dict)
+    samples_per_step: Count | None = None
 
     @classmethod
     def from_json(cls, written: Mapping[str, Any]) -> EntryPoint:

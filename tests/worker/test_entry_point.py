@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,25 @@ trainer.fit(Net(), DataLoader(data, batch_size=16), None, None, "missing.ckpt")
     assert "accelsweep: left out EarlyStopping" in log
     assert "accelsweep: left out ckpt_path" in log
     assert "seen" in log
+
+
+def test_batches_that_cannot_be_counted_have_the_stated_number_of_samples(home: Path) -> None:
+    body = """
+class Graphs(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        for nodes in range(5, 200):  # each batch has its graphs' nodes in one dimension
+            yield [torch.randn(nodes, 8), torch.zeros(3)]
+
+Trainer(accelerator="cpu").fit(Net(), DataLoader(Graphs(), batch_size=None))
+"""
+    command = script(home, body)
+    (result,) = measured(home, command, batch_size=4)
+    assert "set samples_per_step in accelsweep.yaml" in str(result.reason)
+    shutil.rmtree(home.parent / "attempt")
+    (result,) = measured(home, command, batch_size=4, entry={"samples_per_step": 4})
+    assert result.outcome is Outcome.measured, result.traceback
+    assert result.effective is not None
+    assert result.effective.batch_size == 4
 
 
 def test_a_pass_over_the_data_is_counted_once(home: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, field_validator
+from pydantic import Field, PositiveInt, field_validator
 
 from accelsweep.config.value_errors import validated
 from accelsweep.errors import InputError, nearest
@@ -47,7 +47,8 @@ class ProjectFile(Frozen):
 
     `axes` maps an axis to the project's own key or option (`batch_size: data.train_batch_size`), and `values` maps its
     values to the project's (`precision: {32-true: 32}`). `batch_is` states whether the project's batch size applies to
-    each rank or is divided among the ranks.
+    each rank or is divided among the ranks. `samples_per_step` is the number of samples in one batch of one rank, for
+    batches whose samples cannot be counted; `batch_size` means the axis.
     """
 
     entry: str | None = None
@@ -56,6 +57,7 @@ class ProjectFile(Frozen):
     values: dict[str, dict[str, Any]] = Field(default_factory=dict)
     quality: Quality | None = None
     batch_is: BatchMeaning | None = None
+    samples_per_step: PositiveInt | Literal["batch_size"] | None = None
 
     @field_validator("axes", "values")
     @classmethod

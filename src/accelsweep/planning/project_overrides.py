@@ -473,6 +473,8 @@ class ProjectGrid:
             "kept_values": self._keep_values(composed),
         }
         unsupported = unsupported or self._divide_batch(scientific) or self._unsupported_nodes(scientific)
+        stated = self.project.file.samples_per_step
+        scientific["entry"]["samples_per_step"] = scientific["batch_size"] if stated == "batch_size" else stated
         return GridPoint(axes, scientific, plan_config, composed.choices, frozenset(), unsupported)
 
     def _unsupported_nodes(self, scientific: Mapping[str, Any]) -> str | None:

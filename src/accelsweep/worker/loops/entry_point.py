@@ -79,7 +79,10 @@ class _EntryCallback(StepCallback):
     """Reports the steps of each phase of the measurement, counted from the start of the phase."""
 
     def __init__(self, spec: RunSpec) -> None:
-        super().__init__(None, Heartbeat(spec.heartbeat(RankPlace.of(spec).rank)), spec.world_size, spec.run_seconds)
+        assert spec.config.entry is not None
+        heartbeat = Heartbeat(spec.heartbeat(RankPlace.of(spec).rank))
+        samples = spec.config.entry.samples_per_step
+        super().__init__(None, heartbeat, spec.world_size, spec.run_seconds, samples)
         self._spec = spec
         self._seen_first = False
         self.began_at = self.first_step_seconds = math.nan
@@ -114,9 +117,10 @@ class _EntryCallback(StepCallback):
 
     def _check_batch(self, samples: int) -> None:
         config = self._spec.config
-        if samples == config.batch_size or self._spec.any_batch_size:
+        assert config.entry is not None
+        if samples == config.batch_size or self._spec.any_batch_size or config.entry.samples_per_step:
             return
-        given = (config.entry and config.entry.global_batch) or config.batch_size
+        given = config.entry.global_batch or config.batch_size
         raise InputError(
             f"batch_size={given} gave each of {config.world_size} ranks a first batch of {samples} samples, but the "
             f"plan expects {config.batch_size}: set batch_is to global or per_device in accelsweep.yaml"

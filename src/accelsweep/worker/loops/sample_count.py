@@ -34,7 +34,10 @@ from accelsweep.measure.batch_size import (
 )
 from accelsweep.workloads.training_stream import RepeatedDataset
 
-_REMEDY = "define samples(self, batch) in the LightningModule to return the number of samples"
+_REMEDY = (
+    "define samples(self, batch) in the LightningModule to return the number of samples, or, for a script of your own, "
+    "set samples_per_step in accelsweep.yaml"
+)
 
 RARE_STEPS = 0.05
 """The share of optimiser steps that may differ in size, to allow for the shorter last step of a long epoch."""
@@ -49,13 +52,13 @@ The outermost parts, which are the most reliable, are checked first.
 class SampleCounter:
     """Counts the samples in one loader's batches, using a method chosen from the first batch."""
 
-    def __init__(self, batch_size: int | None, ranks: int = 1) -> None:
+    def __init__(self, batch_size: int | None, ranks: int = 1, stated: int | None = None) -> None:
         """`batch_size` is the number of samples that the first batch must contain on each of the `ranks`.
 
-        If it is None, any first batch is accepted and sets it.
+        If it is None, any first batch is accepted and sets it. If `stated` is given, every batch contains so many.
         """
         self._batch_size, self._ranks = batch_size, ranks
-        self._count: Callable[[Any], int] | None = None
+        self._count: Callable[[Any], int] | None = None if stated is None else lambda _: stated
         self._uniform = True
         self._in_pass = 0
         self._passes: list[int] = []

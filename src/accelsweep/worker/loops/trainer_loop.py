@@ -114,11 +114,16 @@ class StepCallback(pl.Callback):
     """Reports steps to `listener` and validations to `validation`, and stops the Trainer when either requests it."""
 
     def __init__(
-        self, batch_size: int | None, heartbeat: Heartbeat, ranks: int = 1, run_seconds: float | None = None
+        self,
+        batch_size: int | None,
+        heartbeat: Heartbeat,
+        ranks: int = 1,
+        run_seconds: float | None = None,
+        samples: int | None = None,
     ) -> None:
         """`batch_size` is the number of samples in each rank's first batch; None accepts any.
 
-        `run_seconds` is the run's time limit.
+        `run_seconds` is the run's time limit. If `samples` is given, batches contain so many and are not counted.
         """
         self._run_seconds = run_seconds
         self._validation_timeout: ValidationTimeout | None = None
@@ -128,7 +133,7 @@ class StepCallback(pl.Callback):
         self.loss_scale = LossScale("")
         self.epoch_ends: list[int] = []
         self.example: Any = None
-        self.counter = SampleCounter(batch_size, ranks)
+        self.counter = SampleCounter(batch_size, ranks, samples)
         self.optimizer_steps = OptimizerSteps()
         self._steps = self.batch_samples = 0
         self._has_loss = self._ended = self._owes_validation = False
