@@ -148,4 +148,5 @@ def _description(project: Project, sides: ProjectGrid) -> str:
     else:
         lines.append("# quality: {metric: val_acc, better: max}  # a metric that your validation logs")
     lines.append("# batch_is: per_device  # or global, if the batch is divided among the ranks; a trial detects it")
+    lines.append("# samples_per_step: batch_size  # only if the samples in a batch cannot be counted")
     return "\n".join(lines) + "\n"

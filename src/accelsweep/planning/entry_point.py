@@ -76,13 +76,14 @@ class EntrySource:
 
     `command` is its path, or `-m` and a module, relative to the working directory, with its fixed arguments.
     `options` maps the long options that it declares to argparse, without the dashes, to their default values if these
-    are literals, else to None.
+    are literals, else to None. `fits` is the number of calls to a method `fit`.
     """
 
     command: tuple[str, ...]
     file: Path
     kind: EntryKind
     options: Mapping[str, Any] = field(default_factory=dict)
+    fits: int = 0
 
     @property
     def name(self) -> str:
@@ -146,7 +147,10 @@ class Project:
             f"{name} {software[name]}" for name in ("torch", "lightning", "pytorch-lightning") if name in software
         )
         where = f", run by {self.python} ({versions})" if self.own_environment else ""
-        return f"training script: {self.command}{found}{where}"
+        several = (
+            f"; it calls fit {self.entry.fits} times, and the first call is measured" if self.entry.fits > 1 else ""
+        )
+        return f"training script: {self.command}{found}{where}{several}"
 
     @property
     def own_environment(self) -> bool:
@@ -307,7 +311,9 @@ def _read_source(path: Path) -> EntrySource | None:
         kind = "hydra"
     elif "LightningCLI" in calls or _subclasses_of(tree, "LightningCLI") & calls:
         kind = "lightning_cli"
-    return EntrySource((str(path),), path, kind, dict(_argparse_options(tree)))
+    attributes = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    fits = sum(isinstance(function, ast.Attribute) and function.attr == "fit" for function in attributes)
+    return EntrySource((str(path),), path, kind, dict(_argparse_options(tree)), fits)
 
 
 def _called_names(tree: ast.AST) -> set[str]:

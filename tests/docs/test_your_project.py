@@ -1,0 +1,49 @@
+"""The commands of docs/your-project.md, typed word for word in projects that other people could have written."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from projects import PROJECTS, copy_project
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "your-project.md").read_text()
+COMMANDS = [
+    line
+    for block in re.findall(r"^```sh\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL)
+    for line in block.splitlines()
+    if line.startswith("accelsweep run")
+]
+
+
+def project_of(command: str) -> str:
+    """The project that a command of the page is about."""
+    if "--entry" not in command:
+        return "hydra_template"
+    return "lightning_cli" if " fit " in command else "script"
+
+
+def typed(command: str, home: Path) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", *shlex.split(command)]
+    environment = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
+    return subprocess.run(words, cwd=home, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_page_has_a_command_for_each_kind_of_project():
+    assert sorted({project_of(command) for command in COMMANDS}) == sorted(path.name for path in PROJECTS.iterdir())
+
+
+@pytest.mark.long  # whole sweeps at the page's own length
+@pytest.mark.real
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_page_measures_and_reports(command: str, tmp_path: Path) -> None:
+    home = copy_project(project_of(command), tmp_path / "my-project")
+    done = typed(command, home)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(home.glob("reports/*/index.html"))
+    assert typed(command, home).returncode == 0, "typed again, there is nothing to do"
