@@ -3,7 +3,7 @@
 Each kind is a subclass of `DeviceKind` in its own file. The defaults suit a kind that is declared by a site rather than
 detected, and whose torch module has the interface of `torch.cuda`: streams, events and a caching allocator.
 `torch.accelerator` provides the same for one kind per process, but requires an allocator, which devices written in
-Python lack, so all calls go through `torch.get_device_module`.
+Python lack, so all calls go through the module that torch has under the kind's name.
 
 Torch is only imported inside functions, because planning and leasing use this module without torch.
 """
@@ -267,7 +267,7 @@ class DeviceKind:
         """The torch module for this kind."""
         import torch
 
-        return torch.get_device_module(self.accelerator)
+        return getattr(torch, self.accelerator)
 
     @property
     def profiler_activity(self) -> ProfilerActivity | None:
