@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from accelsweep.config.setting import Setting, describe_axes
 from accelsweep.driver.console import say
 from accelsweep.errors import InputError
+from accelsweep.planning.interpreter import usable_devices
 from accelsweep.records.layout import SweepFolder
 from accelsweep.results import RankResult
 
@@ -40,6 +41,8 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[BatchMean
     trial = try_setting(folder, project, setting, plan.manifest.options.limits)
     result = trial.result
     if result is None or result.effective is None:
+        if project.python is not None and setting.config.entry is not None:
+            usable_devices(project.python, setting.config.entry.package)  # imports may be the cause
         where = "" if result is None or result.user_location is None else f", in {result.user_location}"
         raise InputError(f"{project.command} failed in its trial: {trial.conclusion.reason}{where}")
     return again(_batch_meaning(setting, result)) if several else plan

@@ -34,7 +34,6 @@ from accelsweep.metrics import Metric
 from accelsweep.plain_json import canonical_json, parse_json
 from accelsweep.results import Traits
 
-
 _FORMULAS: Mapping[Any, Callable[..., int]] = getattr(flop_counter, "flop_registry", {})
 """Operation -> torch's formula; empty before torch 2.2."""
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from accelsweep.errors import InputError
-from accelsweep.installation import worker_folder
+from accelsweep.installation import foreign_command, worker_folder
 from accelsweep.planning.entry_point import Project
+from accelsweep.planning.interpreter import project_environment
 
 
 class Composed(NamedTuple):
@@ -42,15 +42,16 @@ class ProjectConfigs:
         Raises InputError, with the script's own error, if the script fails before it composes its config.
         """
         if project.entry.kind == "script":
+            project.check_imports()
             yield None
             return
         with (
             tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
             tempfile.TemporaryDirectory(prefix="accelsweep-") as temporary,
         ):
-            command = [project.python, "-P", "-m", "accelsweep.worker.project_config", project.entry.kind]
+            command = foreign_command(project.python, "accelsweep.worker.project_config")
             process = subprocess.Popen(
-                [*command, *project.entry.command],
+                [*command, project.entry.kind, *project.entry.command],
                 cwd=project.home,
                 env=project_environment(str(worker_folder(Path(temporary)))),
                 stdin=subprocess.PIPE,
@@ -60,7 +61,11 @@ class ProjectConfigs:
             )
             try:
                 configs = cls(project, process, errors)
-                configs._read()
+                try:
+                    configs._read()
+                except InputError:
+                    project.check_imports()  # the environment may be the cause
+                    raise
                 yield configs
             finally:
                 process.kill()
@@ -101,10 +106,3 @@ class ProjectConfigs:
             where = f" ({answer['where']})" if answer.get("where") else ""
             raise InputError(f"{name}: {' '.join(answer['error'].split())}{where}")
         return answer
-
-
-def project_environment(path: str) -> Mapping[str, str]:
-    """Return the environment for a process in the project's interpreter, which finds accelsweep's worker at `path`."""
-    inherited = os.environ.get("PYTHONPATH")
-    entries = [path, *([inherited] if inherited else [])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(entries), "HYDRA_FULL_ERROR": "1"}
