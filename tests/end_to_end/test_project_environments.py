@@ -74,7 +74,7 @@ CASES = {
 }
 
 
-@pytest.fixture(params=CASES.values(), ids=CASES.keys())
+@pytest.fixture(params=[*CASES.values()], ids=[*CASES])
 def case(request: pytest.FixtureRequest) -> Case:
     found: Case = request.param
     return found

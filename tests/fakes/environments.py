@@ -1,4 +1,4 @@
-"""Environments that share what is installed here and differ in small distributions, and some with packages of their own."""
+"""Environments that share what is installed here and differ in small distributions, or have packages of their own."""
 
 from __future__ import annotations
 

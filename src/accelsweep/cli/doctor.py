@@ -22,7 +22,7 @@ from pydantic import Field
 
 from accelsweep.config.site import Site
 from accelsweep.devices.file_system import Capability, free_inodes, missing_capabilities
-from accelsweep.devices.kinds import AUTO_ACCELERATORS, inventory, kind_of, monitored_devices
+from accelsweep.devices.kinds import AUTO_ACCELERATORS, KINDS, inventory, monitored_devices
 from accelsweep.devices.linux import allowed_cores
 from accelsweep.driver.console import Tone, say, say_styled
 from accelsweep.driver.job_queue import describe_keys
@@ -395,8 +395,8 @@ def _project(project: Project) -> Iterator[CheckResult]:
 def _project_devices(devices: Mapping[str, str]) -> Iterator[CheckResult]:
     for accelerator, device in devices.items():
         yield CheckResult(ok=None, what="its devices", found=f"{accelerator}: {device}")
-    for accelerator in sorted({device.accelerator for device in inventory()} - devices.keys()):
-        found = f"its torch cannot use this machine's {kind_of(accelerator).units}"
+    for accelerator in sorted({name for name, kind in KINDS.items() if kind.gpus()} - devices.keys()):
+        found = f"its torch cannot use this machine's {KINDS[accelerator].units}"
         remedy = "install a build of torch there that matches the driver"
         yield CheckResult(ok=None, what="its devices", found=found, remedy=remedy)
 

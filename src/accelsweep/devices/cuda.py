@@ -176,9 +176,10 @@ class CudaKind(DeviceKind):
         """Return the visible devices, each with its name in CUDA_VISIBLE_DEVICES and its UUID."""
         return visible_gpus(os.environ.get(CUDA_VARIABLE), boards())
 
-    def inventory(self) -> tuple[Device, ...]:
+    def inventory(self, torch: str | None = None) -> tuple[Device, ...]:
         """Return the visible devices grouped by model and memory; empty if torch is a CPU-only build."""
-        return () if cpu_only_torch() else super().inventory()
+        is_cpu_only = cpu_only_torch() if torch is None else torch.endswith("+cpu")
+        return () if is_cpu_only else super().inventory()
 
     def visibility_variables(self, names: Sequence[str]) -> dict[str, str]:
         """Return the environment variable that restricts a process to these devices of this kind."""

@@ -234,8 +234,12 @@ class DeviceKind:
         """Return the visible devices; None for a kind whose devices are not leased individually."""
         return None
 
-    def inventory(self) -> tuple[Device, ...]:
-        """Return the devices of this kind that this process may use, one entry per model and memory size."""
+    def inventory(self, torch: str | None = None) -> tuple[Device, ...]:
+        """Return the devices of this kind that runs may use, one entry per model and memory size.
+
+        `torch` is the version of the torch that runs use; None means the one installed here.
+        """
+        del torch
         counts = Counter((gpu.model, gpu.memory_bytes) for gpu in self.gpus() or ())
         return tuple(Device(self.accelerator, model, count, memory) for (model, memory), count in counts.items())
 
