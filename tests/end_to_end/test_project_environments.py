@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from environments import CONSTRAINTS, installed_environment, oldest_python
+from environments import CONSTRAINTS, environment, installed_environment, oldest_python
 from home import Home
 from projects import copy_project
 
 from accelsweep.planning.interpreter import query_interpreter
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.real
 
 SHORT = (
     "repeats=1",
@@ -87,6 +87,7 @@ def python(case: Case, tmp_path: Path) -> Iterator[str]:
     shutil.rmtree(folder)  # gigabytes, which pytest would keep
 
 
+@pytest.mark.long
 def test_a_project_is_measured_in_its_own_environment(case: Case, python: str, tmp_path: Path, leases: str) -> None:
     version, packages = query_interpreter(Path(python), "the environment")
     assert "accelsweep" not in packages
@@ -119,3 +120,27 @@ def test_a_project_is_measured_in_its_own_environment(case: Case, python: str, t
     manifest = json.loads((home.path / "sweeps/train/manifest.json").read_text())["body"]
     assert manifest["entry"]["python"] == python
     home.end_processes()
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "doctor"])
+def test_an_environment_whose_torch_cannot_be_imported_ends_the_command(tmp_path: Path, command: str) -> None:
+    home = Home(copy_project("script", tmp_path / "home"))
+    broken = ("2.4.0", "import ctypes; ctypes.CDLL('libcudart.so.0')")
+    python = environment(tmp_path / "environment", None, shares=False, torch=broken, lightning=("2.2.0", ""))
+    overrides = () if command == "doctor" else ("batch_size=32,64",)
+    ended = home.accelsweep(command, "--entry", f"{python} train.py", *overrides)
+    assert ended.returncode == 2, ended.stdout
+    assert f"the project's interpreter {python} cannot import torch (OSError: libcudart.so.0: " in ended.stdout
+    assert "Traceback" not in ended.stdout
+    assert [path.name for path in home.path.iterdir()] == ["train.py"]
+
+
+def test_a_module_that_is_missing_in_the_trial_is_to_be_installed_where_the_script_ran(tmp_path: Path) -> None:
+    home = Home(copy_project("script", tmp_path / "home"))
+    script = home.path / "train.py"
+    script.write_text(f"import absent\n{script.read_text()}")
+    python = environment(tmp_path / "environment", "extra")
+    ended = home.accelsweep("run", "--entry", f"{python} train.py", "batch_size=32,64", "quality=val_acc")
+    assert ended.returncode == 2, ended.stdout
+    assert "ModuleNotFoundError: No module named 'absent'" in ended.stdout
+    assert f"install it in {python}, or name another interpreter under `python` in accelsweep.yaml" in ended.stdout

@@ -75,6 +75,17 @@ def test_versions_before_a_release_count_as_that_release(python, torch, refused)
 
 
 @pytest.mark.heavy
+def test_a_module_that_the_script_lacks_is_to_be_installed_in_the_interpreter_that_ran_it(tmp_path: Path):
+    home = copy_project("hydra_template", tmp_path)
+    script = home / "src" / "train.py"
+    script.write_text(script.read_text().replace("import hydra\n", "import hydra\nimport rootutils_of_theirs\n"))
+    python = environment(home / ".venv", "extra")
+    remedy = rf"'rootutils_of_theirs' \(.*train.py, line 8\): install it in {python}, or name another interpreter"
+    with pytest.raises(InputError, match=remedy):
+        make_plan(home, ["batch_size=32,64"])
+
+
+@pytest.mark.heavy
 def test_torchs_version_includes_its_build_even_if_its_metadata_does_not(tmp_path: Path):
     python = Path(environment(tmp_path, None, shares=False, torch=TORCH))
     (next(tmp_path.glob("lib/python*/site-packages")) / "torch" / "version.py").write_text(

@@ -5,13 +5,14 @@ A trial on several ranks also shows whether the script's batch size applies to e
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from accelsweep.config.setting import Setting, describe_axes
 from accelsweep.driver.console import say
 from accelsweep.errors import InputError
-from accelsweep.planning.interpreter import usable_devices
+from accelsweep.planning.interpreter import missing_module_remedy, usable_devices
 from accelsweep.records.layout import SweepFolder
 from accelsweep.results import RankResult
 
@@ -44,7 +45,8 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[BatchMean
         if project.python is not None and setting.config.entry is not None:
             usable_devices(project.python, setting.config.entry.package)  # imports may be the cause
         where = "" if result is None or result.user_location is None else f", in {result.user_location}"
-        raise InputError(f"{project.command} failed in its trial: {trial.conclusion.reason}{where}")
+        message = f"{project.command} failed in its trial: {trial.conclusion.reason}{where}"
+        raise InputError(f"{message}{missing_module_remedy(message, project.python or sys.executable)}")
     return again(_batch_meaning(setting, result)) if several else plan
 
 

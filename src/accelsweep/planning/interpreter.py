@@ -124,6 +124,11 @@ def usable_devices(python: str, package: str) -> Mapping[str, str]:
     return dict(answer["devices"])
 
 
+def missing_module_remedy(message: str, python: str) -> str:
+    """Return what to change if `message` says that a script lacks a module, else an empty string."""
+    return f": install it in {python}, {_OTHERWISE}" if "ModuleNotFoundError: " in message else ""
+
+
 def project_environment(path: str) -> Mapping[str, str]:
     """Return the environment for a process in the project's interpreter, which finds accelsweep's worker at `path`."""
     inherited = os.environ.get("PYTHONPATH")

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from accelsweep.errors import InputError
 from accelsweep.installation import foreign_command, worker_folder
 from accelsweep.planning.entry_point import Project
-from accelsweep.planning.interpreter import project_environment
+from accelsweep.planning.interpreter import missing_module_remedy, project_environment
 
 
 class Composed(NamedTuple):
@@ -104,5 +104,6 @@ class ProjectConfigs:
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             where = f" ({answer['where']})" if answer.get("where") else ""
-            raise InputError(f"{name}: {' '.join(answer['error'].split())}{where}")
+            message = f"{name}: {' '.join(answer['error'].split())}{where}"
+            raise InputError(f"{message}{missing_module_remedy(message, self._project.python)}")
         return answer
