@@ -6,11 +6,12 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from environments import CONSTRAINTS, environment, installed_environment, oldest_python
+from environments import environment, installed_environment, oldest_python
 from home import Home
 from projects import copy_project
 
@@ -27,7 +28,8 @@ SHORT = (
     "measure.probe_steps=4",
 )
 
-CURRENT = ("torch", "--constraint", str(CONSTRAINTS))
+TORCH, LIGHTNING = (f"{name}=={metadata.version(name).partition('+')[0]}" for name in ("torch", "lightning"))
+"""The current versions, of any build."""
 
 
 class Case(NamedTuple):
@@ -36,7 +38,8 @@ class Case(NamedTuple):
     measured: set[tuple[str, int]]
     software: dict[str, str]
     requirements: tuple[str, ...]
-    python: str | None = None
+    python: str = sys.executable
+    entry: str = "python train.py"
 
 
 PRECISIONS = ("precision=32-true,bf16-mixed", {("32-true", 1), ("bf16-mixed", 1)})
@@ -56,20 +59,22 @@ CASES = {
         {("32-true", 1), ("32-true", 2)},
         {"lightning": "2.3.3", "torch": "2.3.1"},
         ("lightning==2.3.3", "torch==2.3.1", "numpy<2", "setuptools<81", "hydra-core"),
+        entry="python src/train.py",
     ),
     "lightning 2.6": Case(
         "lightning_cli",
         ("batch_size=64", "quality=val_acc", PRECISIONS[0]),
         PRECISIONS[1],
         {"lightning": "2.6."},
-        ("lightning", "jsonargparse[signatures]", *CURRENT),
+        (LIGHTNING, TORCH, "jsonargparse[signatures]"),
+        entry="python train.py fit --config config.yaml",
     ),
     "pytorch_lightning": Case(
         "script",
         ("batch_size=64", "quality=val_acc", PRECISIONS[0]),
         PRECISIONS[1],
         {"pytorch-lightning": "2.5.5"},
-        ("pytorch_lightning==2.5.5", *CURRENT),
+        ("pytorch_lightning==2.5.5", TORCH),
     ),
 }
 
@@ -83,7 +88,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 @pytest.fixture
 def python(case: Case, tmp_path: Path) -> Iterator[str]:
     folder = tmp_path / "environment"
-    yield installed_environment(folder, *case.requirements, python=case.python or sys.executable)
+    yield installed_environment(folder, *case.requirements, python=case.python)
     shutil.rmtree(folder)  # gigabytes, which pytest would keep
 
 
@@ -95,7 +100,7 @@ def test_a_project_is_measured_in_its_own_environment(case: Case, python: str, t
     if "lightning" not in packages:
         for script in home.path.glob("*.py"):
             script.write_text(script.read_text().replace("lightning.pytorch", "pytorch_lightning"))
-    (home.path / "accelsweep.yaml").write_text(f"python: {python}\n")
+    (home.path / "accelsweep.yaml").write_text(f"python: {python}\nentry: {case.entry}\n")
 
     doctor = home.accelsweep("doctor")
     assert f"its interpreter: {python}" in doctor.stdout

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-CONSTRAINTS = Path(__file__).resolve().parents[2] / "constraints.txt"
-
 _INDEX = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("PIP_INDEX_URL") or "https://pypi.org/simple"
 
 _TORCH_FOR_CPUS = "https://download.pytorch.org/whl/cpu"
