@@ -35,10 +35,10 @@ def _print(answer: dict[str, Any]) -> None:
 
 
 def _cause(error: Exception) -> str:
-    """Return the last package that the import reached, other than torch; `torch` if it reached no other."""
+    """Return the last package that the import reached; `torch` if it reached no other."""
     frames = traceback.extract_tb(error.__traceback__)
     packages = [found[1] for frame in frames if (found := _IN_PACKAGE.match(frame.filename))]
-    return next((name for name in reversed(packages) if name != "torch"), "torch")
+    return next((name for name in reversed(packages) if name not in ("accelsweep", "torch")), "torch")
 
 
 def _devices() -> Iterator[tuple[str, str]]:
@@ -50,7 +50,3 @@ def _devices() -> Iterator[tuple[str, str]]:
         if kind.unavailable_reason() is None:
             count = 1 if kind.max_per_machine == 1 else kind.module.device_count()
             yield accelerator, f"{count} x {kind.model_name(torch.device(accelerator, 0))}"
-
-
-if __name__ == "__main__":
-    main()
