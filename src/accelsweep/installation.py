@@ -35,6 +35,15 @@ def worker_folder(parent: Path) -> Path:
     return folder
 
 
+FOREIGN_PROLOGUE = "import sys; sys.path[:] = filter(None, sys.path); "
+"""Keeps the user's files from shadowing ours in another environment; `-P` needs Python 3.11."""
+
+
+def foreign_command(python: str, module: str) -> list[str]:
+    """Return the command that calls a module's `main` with another environment's interpreter; arguments may follow."""
+    return [python, "-c", f"{FOREIGN_PROLOGUE}from {module} import main; sys.exit(main())"]
+
+
 def config_folders(home: Path) -> tuple[Path, ...]:
     """Return the config folders: the user's `conf/` in `home`, if any, followed by the built-in folder."""
     user, shipped = home / "conf", shipped_root() / "conf"

@@ -34,7 +34,7 @@ SURFACE = {
     "advise": "NAME --epochs --deadline --budget --samples --onto --prices --batch --json",
     "claims": "NAMES --minutes --detach",
     "ui": "--port --open --tracking-uri",
-    "doctor": "OVERRIDES --job --json",
+    "doctor": "OVERRIDES --entry --job --json",
     "site": "NAME --from-slurm --from-grid-engine",
     "profile": "NAME SETTINGS --steps --tracking-uri --json",
     "debug": "NAME SETTING",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from importlib import metadata
+from types import SimpleNamespace
 
 import pytest
+import torch
 from fake_nvml import FakeGpu
 
 from accelsweep.devices import cuda
@@ -99,6 +101,21 @@ def test_a_cpu_build_of_torch_offers_no_cuda_devices(gpus, monkeypatch):
     monkeypatch.setattr(cuda, "boards", lambda: pytest.fail("detected GPUs that torch cannot use"))
     monkeypatch.setattr(metadata, "version", lambda _name: "2.13.0+cpu")
     assert CudaKind().inventory() == ()
+
+
+def test_the_build_of_the_torch_that_runs_use_decides_about_cuda_devices(gpus, monkeypatch):
+    gpus(FakeGpu("GPU-1"))
+    assert CudaKind().inventory("2.4.0+cpu") == ()
+    monkeypatch.setattr(cuda, "cpu_only_torch", lambda: True)
+    assert [device.count for device in CudaKind().inventory("2.4.0+cu121")] == [1]
+
+
+def test_a_torch_that_reports_no_uuid_leaves_the_gpu_to_nvml(gpus, monkeypatch):
+    gpus(FakeGpu("GPU-1"), FakeGpu("GPU-2"))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: SimpleNamespace(name="A"))
+    assert CudaKind().telemetry_identity(torch.device("cuda", 1)) == "GPU-2"
+    monkeypatch.setattr(cuda, "boards", tuple)
+    assert CudaKind().telemetry_identity(torch.device("cuda", 1)) is None
 
 
 def test_the_fingerprint_names_all_boards_whatever_is_visible(gpus, monkeypatch):

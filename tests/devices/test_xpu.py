@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from accelsweep.devices import xpu
 from accelsweep.devices.xpu import XpuKind
@@ -55,3 +56,9 @@ def test_a_run_is_shown_its_own_gpu_and_without_gpus_no_variable_is_set(cards):
     cards()
     assert XpuKind().visibility_variables(["1"]) == {"ZE_AFFINITY_MASK": "1", "ZE_ENABLE_PCI_ID_DEVICE_ORDER": "1"}
     assert XpuKind().visibility_variables([])["ZE_AFFINITY_MASK"] == ""
+
+
+def test_a_torch_older_than_intels_gpus_has_none_and_can_be_forked(monkeypatch):
+    monkeypatch.delattr(torch, "xpu")
+    assert XpuKind().is_initialised() is False
+    assert "it was built without XPU" in str(XpuKind().unavailable_reason())

@@ -119,6 +119,12 @@ def traits_of(model: torch.nn.Module, *shape: int) -> Traits:
     return forward_traits(lambda: meta(torch.empty(shape, device="meta")), meta, shape[0])
 
 
+def test_without_formulas_of_torchs_nothing_is_counted(monkeypatch):
+    monkeypatch.setattr(flops, "_FORMULAS", {})
+    with pytest.raises(NotCounted, match=r"counting requires torch 2.2 or later"):
+        training_flops(lambda: torch.ones(()))
+
+
 def test_convolutions_are_told_apart_by_their_groups():
     """A depthwise convolution reaches little of a device's peak, so its operations are counted apart."""
     both = torch.nn.Sequential(torch.nn.Conv2d(8, 8, 3, padding=1), torch.nn.Conv2d(8, 8, 3, padding=1, groups=8))

@@ -47,6 +47,11 @@ def test_axes_and_the_projects_own_keys_become_hydra_overrides(hydra):
     assert (plan.manifest.sweep, plan.manifest.entry.command) == ("train", "python src/train.py")
 
 
+def test_a_lightning_cli_without_its_subcommand_is_refused_with_the_command_to_write(tmp_path):
+    with pytest.raises(InputError, match=r"expected \"subcommand\" .*: write --entry 'python train.py fit'"):
+        make_plan(copy_project("lightning_cli", tmp_path), ["batch_size=32,64"])
+
+
 def test_values_that_are_not_typed_are_those_of_the_projects_config(hydra):
     (setting,) = make_plan(hydra, ["trainer=gpu", "accelerator=cpu", "batch_size=48"]).settings
     assert (setting.config.batch_size, setting.config.precision, setting.config.accelerator) == (48, "32-true", "cpu")

@@ -183,6 +183,9 @@ def ui(
 @app.command()
 def doctor(
     overrides: Annotated[list[str] | None, typer.Argument(help="site=NAME: check this cluster too")] = None,
+    entry: Annotated[
+        str | None, typer.Option(help="check this training script too: 'python src/train.py' (default: found)")
+    ] = None,
     job: Annotated[
         float | None,
         typer.Option(metavar="MINUTES", help="submit a short job to each kind of node, and wait this long for it"),
@@ -192,7 +195,7 @@ def doctor(
     """Check that this machine, or the cluster of site=NAME, is ready to measure, and list its devices and versions."""
     from accelsweep.cli.doctor import examine
 
-    raise typer.Exit(examine(Path.cwd(), overrides or (), job_minutes=job, as_json=as_json))
+    raise typer.Exit(examine(Path.cwd(), overrides or (), entry=entry, job_minutes=job, as_json=as_json))
 
 
 @app.command()

@@ -1,6 +1,7 @@
 """`accelsweep doctor`: checks devices, versions and whatever would disturb measurements on this machine.
 
-`doctor site=NAME` also checks a cluster: whether its scheduler accepts each job size. `--job` submits a job.
+`doctor site=NAME` also checks a cluster: whether its scheduler accepts each job size. `--job` submits a job. In a
+folder with a training script, or with `--entry`, it also checks whether that script can be measured.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,12 +22,12 @@ from pydantic import Field
 
 from accelsweep.config.site import Site
 from accelsweep.devices.file_system import Capability, free_inodes, missing_capabilities
-from accelsweep.devices.kinds import monitored_devices
+from accelsweep.devices.kinds import AUTO_ACCELERATORS, KINDS, inventory, monitored_devices
 from accelsweep.devices.linux import allowed_cores
 from accelsweep.driver.console import Tone, say, say_styled
 from accelsweep.driver.job_queue import describe_keys
 from accelsweep.driver.json_output import Answer
-from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
+from accelsweep.errors import EXIT_INCOMPLETE, EXIT_INPUT, EXIT_OK, AccelsweepError, InputError
 from accelsweep.files import LEASE_FOLDER_VARIABLE, exclusive_lock, lease_folder, tail_lines
 from accelsweep.installation import shipped_root
 from accelsweep.json_documents import Frozen
@@ -34,8 +35,13 @@ from accelsweep.measure.busy_now import busy_now
 from accelsweep.measure.machine_state import device_state, host_state
 from accelsweep.measure.run_doubts import FOREIGN, POWER_CAPS
 from accelsweep.measure.run_doubts import governor as governor_doubt
+from accelsweep.planning.entry_point import Project, measured_project
+from accelsweep.planning.interpreter import usable_devices
+from accelsweep.planning.project_config import ProjectConfigs
+from accelsweep.planning.project_overrides import DEFAULT_MINUTES, ProjectGrid
 from accelsweep.planning.resources import START_UP_SECONDS, trial_jobs
 from accelsweep.records.file_lock import disk_time
+from accelsweep.run_config import ENTRY_AXES, EntryKind
 from accelsweep.schedulers.protocol import Resources, Scheduler, ask, missing_programs, python
 from accelsweep.schedulers.select import scheduler_of
 from accelsweep.schedulers.slurm import LITTLE_MEMORY_MB
@@ -58,7 +64,9 @@ class DoctorAnswer(Answer):
 
     kind: ClassVar[str] = "doctor"
 
-    able: bool = Field(description="whether no check failed; if any did, the exit code is 1")
+    able: bool = Field(
+        description="whether no check failed; if any did, the exit code is 1, or 2 if it concerns the training script"
+    )
     checks: tuple[CheckResult, ...] = Field(description="the checks")
 
 
@@ -347,6 +355,72 @@ def _job_results(
     yield from checks
 
 
+# The user's own training script: its environment, and where the axes go.
+
+_KINDS: dict[EntryKind, str] = {"hydra": "uses Hydra", "lightning_cli": "uses LightningCLI", "script": "takes options"}
+
+
+def examine_project(home: Path, entry: str | None) -> Iterator[CheckResult]:
+    """Check the training script in `home`; yield nothing if there is none and `entry` names none."""
+    try:
+        project = measured_project(home, entry, ())
+        if project is not None:
+            yield from _project(project)
+    except InputError as error:
+        yield CheckResult(ok=False, what="training script", found=str(error), remedy="see the message")
+
+
+def _project(project: Project) -> Iterator[CheckResult]:
+    how = (
+        "found in the sources" if project.found else f"named {'by --entry' if project.typed else 'in accelsweep.yaml'}"
+    )
+    yield CheckResult(ok=None, what="training script", found=f"{project.command}, {how}; {_KINDS[project.entry.kind]}")
+    where = "" if project.own_environment else ", accelsweep's own"
+    yield CheckResult(ok=None, what="its interpreter", found=f"{project.python}{where}")
+    installed = project.measured.software or {"python": sys.version.split()[0]}
+    versions = {
+        name: installed.get(name) or importlib.metadata.version(name) for name in ("torch", project.distribution)
+    }
+    devices = usable_devices(project.python, project.package)
+    found = ", ".join(f"{name} {version}" for name, version in {"Python": installed["python"], **versions}.items())
+    yield CheckResult(ok=True, what="its versions", found=found)
+    yield from _project_devices(devices)
+    with ProjectConfigs.of(project, {}) as configs:
+        grid = ProjectGrid(project, configs, DEFAULT_MINUTES)
+        grid.auto = next((accelerator for accelerator in AUTO_ACCELERATORS if accelerator in devices), "cpu")
+        yield from (_axis(grid, axis) for axis in ENTRY_AXES)
+        yield _quality(grid)
+
+
+def _project_devices(devices: Mapping[str, str]) -> Iterator[CheckResult]:
+    for accelerator, device in devices.items():
+        yield CheckResult(ok=None, what="its devices", found=f"{accelerator}: {device}")
+    for accelerator in sorted({name for name, kind in KINDS.items() if kind.gpus()} - devices.keys()):
+        found = f"its torch cannot use this machine's {KINDS[accelerator].units}"
+        remedy = "install a build of torch there that matches the driver"
+        yield CheckResult(ok=None, what="its devices", found=found, remedy=remedy)
+
+
+def _axis(grid: ProjectGrid, axis: str) -> CheckResult:
+    what, target, value = f"axis {axis}", grid.targets[axis], grid.value_of(axis, grid.base.config)
+    if isinstance(target, str):
+        return CheckResult(ok=False, what=what, found=target, remedy="see the message")
+    if target.key is None:
+        return CheckResult(ok=True, what=what, found="replaces the Trainer's argument")
+    key = target.key if grid.project.entry.kind == "hydra" else f"--{target.key}"
+    if value is None and axis == "batch_size":
+        return CheckResult(ok=None, what=what, found=f"{key}, without a known default", remedy=f"type {axis}=NUMBER")
+    return CheckResult(ok=True, what=what, found=key if value is None else f"{key}, now {value}")
+
+
+def _quality(grid: ProjectGrid) -> CheckResult:
+    if grid.quality is None:
+        remedy = "set quality=METRIC to one that the validation logs"
+        return CheckResult(ok=None, what="quality", found="no metric is named in the config", remedy=remedy)
+    found = f"{grid.quality.metric} ({grid.quality.better} is better)"
+    return CheckResult(ok=True, what="quality", found=found)
+
+
 # The command.
 
 
@@ -356,27 +430,46 @@ _MARKS = {True: ("ok  ", Tone.good), False: ("FAIL", Tone.bad), None: ("    ", T
 
 
 def examine(
-    home: Path, overrides: Sequence[str] = (), *, job_minutes: float | None = None, as_json: bool = False
+    home: Path,
+    overrides: Sequence[str] = (),
+    *,
+    entry: str | None = None,
+    job_minutes: float | None = None,
+    as_json: bool = False,
 ) -> int:
-    """Print every check; return 1 if one failed, else 0.
+    """Print every check; return 0 if none failed, 2 if one of the training script did, else 1.
 
-    `overrides` may specify a site to check as well. If `job_minutes` is given, a short job is submitted to each of the
-    site's node kinds, with a timeout of that many minutes. Raises InputError for an invalid site, AccelsweepError if
-    its scheduler does not answer.
+    `overrides` may specify a site to check as well. `entry` is the command that runs the user's own training script; if
+    it is None, a script is looked for. If `job_minutes` is given, a short job is submitted to each of the site's node
+    kinds, with a timeout of that many minutes. Raises InputError for an invalid site, AccelsweepError if its scheduler
+    does not answer.
     """
     site = _site(home, overrides, job_minutes)
-    checks = []
-    for check in _all(home, site, job_minutes):
-        checks.append(check)
-        if not as_json:  # print each check immediately: some take a moment
-            mark, tone = ("note", Tone.doubtful) if check.ok is None and check.remedy else _MARKS[check.ok]
-            say_styled(mark, tone, f" {check.what}: {check.found}" + (f" -> {check.remedy}" if check.remedy else ""))
-    failed = [check.what for check in checks if check.ok is False]
+    checks: list[CheckResult] = []
+
+    def failed(each: Iterator[CheckResult]) -> list[str]:
+        """Show the checks; return the names of those that failed."""
+        names = []
+        for check in each:
+            checks.append(check)
+            if check.ok is False:
+                names.append(check.what)
+            if not as_json:  # print each check immediately: some take a moment
+                mark, tone = ("note", Tone.doubtful) if check.ok is None and check.remedy else _MARKS[check.ok]
+                say_styled(
+                    mark, tone, f" {check.what}: {check.found}" + (f" -> {check.remedy}" if check.remedy else "")
+                )
+        return names
+
+    of_machine, of_script = failed(_all(home, site, job_minutes)), failed(examine_project(home, entry))
+    names = [*of_machine, *of_script]
     if as_json:
-        say(DoctorAnswer(able=not failed, checks=tuple(checks)).text())
-    elif failed:
-        say(f"{len(failed)} of {len(checks)} checks failed; the first was: {failed[0]}")
-    return EXIT_INCOMPLETE if failed else EXIT_OK
+        say(DoctorAnswer(able=not names, checks=tuple(checks)).text())
+    elif names:
+        say(f"{len(names)} of {len(checks)} checks failed; the first was: {names[0]}")
+    if of_script:
+        return EXIT_INPUT
+    return EXIT_INCOMPLETE if of_machine else EXIT_OK
 
 
 def _site(home: Path, overrides: Sequence[str], job_minutes: float | None) -> Site | None:
@@ -428,8 +521,6 @@ def _checks(home: Path) -> Iterator[CheckResult]:
 
 
 def _devices() -> Iterator[CheckResult]:
-    from accelsweep.devices.kinds import inventory
-
     try:
         devices = inventory()
     except AccelsweepError as error:

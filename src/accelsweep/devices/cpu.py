@@ -60,8 +60,9 @@ class CpuKind(DeviceKind):
     known_to_lightning = True
     profiler_activity_name = "CPU"
 
-    def inventory(self) -> tuple[Device, ...]:
+    def inventory(self, torch: str | None = None) -> tuple[Device, ...]:
         """Return the processor with the cores and the memory that this process may use."""
+        del torch
         return (Device("cpu", cpu_model(), linux.usable_cores(), memory_bytes()),)
 
     def unsupported_precision(self, precision: str) -> str | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accelsweep.devices.device_kind import (
     Device,
@@ -23,6 +23,9 @@ from accelsweep.devices.device_kind import (
     foreign_processes,
     torch_is_built_for_rocm,
 )
+
+if TYPE_CHECKING:
+    import torch
 
 CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
@@ -173,9 +176,10 @@ class CudaKind(DeviceKind):
         """Return the visible devices, each with its name in CUDA_VISIBLE_DEVICES and its UUID."""
         return visible_gpus(os.environ.get(CUDA_VARIABLE), boards())
 
-    def inventory(self) -> tuple[Device, ...]:
+    def inventory(self, torch: str | None = None) -> tuple[Device, ...]:
         """Return the visible devices grouped by model and memory; empty if torch is a CPU-only build."""
-        return () if cpu_only_torch() else super().inventory()
+        is_cpu_only = cpu_only_torch() if torch is None else torch.endswith("+cpu")
+        return () if is_cpu_only else super().inventory()
 
     def visibility_variables(self, names: Sequence[str]) -> dict[str, str]:
         """Return the environment variable that restricts a process to these devices of this kind."""
@@ -203,6 +207,13 @@ class CudaKind(DeviceKind):
         if torch.version.cuda is None:
             return "finds no CUDA device here: it was built without CUDA"
         return f"finds no CUDA device here: it was built for CUDA {torch.version.cuda}; nvidia-smi may show why"
+
+    def telemetry_identity(self, device: torch.device) -> str | None:
+        """Return the device's UUID, which older versions of torch do not report and NVML lists."""
+        if hasattr(self.module.get_device_properties(device), "uuid"):
+            return super().telemetry_identity(device)
+        gpus = self.gpus()
+        return gpus[device.index].identity if device.index < len(gpus) else None
 
 
 KIND = None if torch_is_built_for_rocm() else CudaKind()

@@ -3,7 +3,7 @@
 Each kind is a subclass of `DeviceKind` in its own file. The defaults suit a kind that is declared by a site rather than
 detected, and whose torch module has the interface of `torch.cuda`: streams, events and a caching allocator.
 `torch.accelerator` provides the same for one kind per process, but requires an allocator, which devices written in
-Python lack, so all calls go through `torch.get_device_module`.
+Python lack, so all calls go through the module that torch has under the kind's name.
 
 Torch is only imported inside functions, because planning and leasing use this module without torch.
 """
@@ -234,8 +234,12 @@ class DeviceKind:
         """Return the visible devices; None for a kind whose devices are not leased individually."""
         return None
 
-    def inventory(self) -> tuple[Device, ...]:
-        """Return the devices of this kind that this process may use, one entry per model and memory size."""
+    def inventory(self, torch: str | None = None) -> tuple[Device, ...]:
+        """Return the devices of this kind that runs may use, one entry per model and memory size.
+
+        `torch` is the version of the torch that runs use; None means the one installed here.
+        """
+        del torch
         counts = Counter((gpu.model, gpu.memory_bytes) for gpu in self.gpus() or ())
         return tuple(Device(self.accelerator, model, count, memory) for (model, memory), count in counts.items())
 
@@ -267,7 +271,7 @@ class DeviceKind:
         """The torch module for this kind."""
         import torch
 
-        return torch.get_device_module(self.accelerator)
+        return getattr(torch, self.accelerator)
 
     @property
     def profiler_activity(self) -> ProfilerActivity | None:

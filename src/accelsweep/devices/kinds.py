@@ -65,12 +65,13 @@ def accelerator_with_alias(alias: str) -> str | None:
     return next((kind.accelerator for kind in KINDS.values() if alias in kind.aliases), None)
 
 
-def inventory() -> tuple[Device, ...]:
-    """Return all devices of this machine that this process may use, the processor first.
+def inventory(torch: str | None = None) -> tuple[Device, ...]:
+    """Return all devices of this machine that runs may use, the processor first.
 
-    Only used if `site.probe` is true (the site `local`); every other site declares its inventory.
+    `torch` is the version of the torch that runs use; None means the one installed here. Sites other than `local`
+    declare their inventory instead.
     """
-    return tuple(device for kind in KINDS.values() for device in kind.inventory())
+    return tuple(device for kind in KINDS.values() for device in kind.inventory(torch))
 
 
 def visibility_variables(accelerator: str, names: Sequence[str]) -> dict[str, str]:

@@ -34,8 +34,9 @@ class MpsKind(DeviceKind):
     uses_pinned_memory = False
     known_to_lightning = True
 
-    def inventory(self) -> tuple[Device, ...]:
+    def inventory(self, torch: str | None = None) -> tuple[Device, ...]:
         """Return the GPU, or no devices on other machines."""
+        del torch
         if (platform.system(), platform.machine()) != ("Darwin", "arm64"):
             return ()
         return (Device("mps", _model(), 1, memory_bytes()),)

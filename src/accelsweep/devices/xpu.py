@@ -70,11 +70,21 @@ class XpuKind(DeviceKind):
         """Return why torch detects no device: its build, or a problem that xpu-smi may identify."""
         import torch
 
-        if torch.xpu.is_available():
+        if self._is_known() and torch.xpu.is_available():
             return None
-        built = torch.version.xpu
+        built = getattr(torch.version, "xpu", None)
         reason = "it was built without XPU" if built is None else f"it was built for XPU {built}; xpu-smi may show why"
         return f"finds no Intel GPU here: {reason}"
+
+    def is_initialised(self) -> bool:
+        """Return whether this process has used an Intel GPU."""
+        return self._is_known() and super().is_initialised()
+
+    def _is_known(self) -> bool:
+        """Return whether torch knows Intel GPUs, as it does from 2.3 on."""
+        import torch
+
+        return hasattr(torch, "xpu")
 
     def telemetry_identity(self, device: torch.device) -> None:
         """Return None, because there is no telemetry."""

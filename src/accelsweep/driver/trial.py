@@ -6,12 +6,14 @@ applies to each rank or is divided among them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from accelsweep.config.setting import Setting, describe_axes
 from accelsweep.driver.console import say
 from accelsweep.errors import InputError
+from accelsweep.planning.interpreter import missing_module_remedy, usable_devices
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import BatchMeaning, Quality, TrialFindings
 from accelsweep.results import RankResult
@@ -41,8 +43,11 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[TrialFind
     trial = try_setting(folder, project, setting, plan.manifest.options.limits)
     result = trial.result
     if result is None or result.effective is None:
+        if project.python is not None and setting.config.entry is not None:
+            usable_devices(project.python, setting.config.entry.package)  # imports may be the cause
         where = "" if result is None or result.user_location is None else f", in {result.user_location}"
-        raise InputError(f"{project.command} failed in its trial: {trial.conclusion.reason}{where}")
+        message = f"{project.command} failed in its trial: {trial.conclusion.reason}{where}"
+        raise InputError(f"{message}{missing_module_remedy(message, project.python or sys.executable)}")
     return again(_findings(result, _batch_meaning(setting, result) if several else None))
 
 

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NoReturn, Protocol
@@ -26,6 +26,7 @@ import psutil
 from accelsweep.devices import linux
 from accelsweep.executor.run_log import RunLog
 from accelsweep.executor.stack_traces import dump_stacks
+from accelsweep.installation import FOREIGN_PROLOGUE, foreign_command
 from accelsweep.ipc import Signals, receive, send, send_descriptors
 from accelsweep.run_config import SettingConfig
 from accelsweep.schedulers.protocol import INTERFACE_VARIABLE
@@ -38,13 +39,6 @@ LaunchMethod = Literal["fork", "spawn", "srun"]
 
 SPAWN_COMMAND = (sys.executable, "-P", "-m", "accelsweep.worker.main")
 """The command of a spawned rank, without the path of its spec. `-P` keeps the user's files from shadowing ours."""
-
-
-FOREIGN_PROLOGUE = "import sys; sys.path[:] = filter(None, sys.path); "
-"""Keeps the user's files from shadowing ours in another environment; `-P` needs Python 3.11."""
-
-FOREIGN_ARGUMENTS = ("-c", f"{FOREIGN_PROLOGUE}from accelsweep.worker.main import main; sys.exit(main())")
-"""The arguments that make another environment's interpreter run a rank, without the path of its spec."""
 
 
 def run_rank(spec: RunSpec) -> None:
@@ -302,7 +296,9 @@ class Launcher:
             if launch.method == "spawn":
                 for lease in launch.leases:
                     os.set_inheritable(lease, True)
-                command = self.spawn_command if launch.python is None else (launch.python, *FOREIGN_ARGUMENTS)
+                command: Sequence[str] = self.spawn_command
+                if launch.python is not None:
+                    command = foreign_command(launch.python, "accelsweep.worker.main")
                 program, *arguments = [*command, str(launch.spec.file())]
                 unbuffered = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
                 os.execve(program, [program, *arguments], unbuffered)  # noqa: S606 - arguments, no shell

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,9 +21,9 @@ from typing import Any, Literal
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils import flop_counter
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
+from torch.utils._pytree import tree_flatten
 
 from accelsweep.devices.clock import Clock, TimedDevice, monotonic
 from accelsweep.devices.datasheets import datasheet_flops_per_second
@@ -33,6 +33,9 @@ from accelsweep.files import read_regular, write_bytes_atomically
 from accelsweep.metrics import Metric
 from accelsweep.plain_json import canonical_json, parse_json
 from accelsweep.results import Traits
+
+_FORMULAS: Mapping[Any, Callable[..., int]] = getattr(flop_counter, "flop_registry", {})
+"""Operation -> torch's formula; empty before torch 2.2."""
 
 
 class NotCounted(Exception):
@@ -73,9 +76,14 @@ def forward_flops(step: Callable[[], Any]) -> OperationCount:
 class _OperationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Calls `count` for every operation; those without a formula in torch are decomposed if possible."""
 
+    def __init__(self) -> None:
+        if not _FORMULAS:
+            raise NotCounted(f"torch {torch.__version__} has no formulas: counting requires torch 2.2 or later")
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        formula = flop_registry.get(func._overloadpacket)
+        formula = _FORMULAS.get(func._overloadpacket)
         if formula is None:
             with self:
                 decomposed = func.decompose(*args, **kwargs)
@@ -112,8 +120,9 @@ class _FlopsCounter(_OperationMode):
 
 
 def uncompiled() -> AbstractContextManager[Any]:
-    """Run compiled modules eagerly. Does not import torch's compiler if it is not in use."""
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+    """Run compiled modules eagerly, from torch 2.6 on. Does not import torch's compiler if it is not in use."""
+    set_stance = getattr(torch.compiler, "set_stance", None)
+    return set_stance("force_eager") if set_stance and "torch._dynamo" in sys.modules else nullcontext()
 
 
 MIN_SIZE, MAX_SIZE = 256, 8192
@@ -178,10 +187,11 @@ def float32_matmul_precision() -> str:
     when asked for the old setting, or returns an outdated value.
     """
     products: Any = torch.backends.cuda.matmul
-    if not hasattr(products, "fp32_precision"):
+    try:
+        if products.fp32_precision != "tf32":
+            return "highest"
+    except (AttributeError, AssertionError):  # older torch; the latter is what torch 2.1 raises
         return torch.get_float32_matmul_precision()
-    if products.fp32_precision != "tf32":
-        return "highest"
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:
@@ -337,7 +347,7 @@ class _TraitsCounter(_OperationMode):
 
 def elements(result: Any) -> float:
     """Return the number of elements in all tensors of `result`."""
-    return float(sum(leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)))
+    return float(sum(leaf.numel() for leaf in tree_flatten(result)[0] if isinstance(leaf, torch.Tensor)))
 
 
 class _Attention(TorchFunctionMode):

@@ -154,7 +154,9 @@ def _checked_grid(
         key: abbreviate_home(plan_config[key], home) for key in ("baseline", "exclude") if key in plan_config
     }
     options, site, rules = config_validation.check_plan_config({**plan_config, **conditions}, file_of)
-    site = site.model_copy(update={"inventory": kinds.inventory()}) if site.probe else site
+    if site.probe:
+        torch = None if project is None else project.torch
+        site = site.model_copy(update={"inventory": kinds.inventory(torch)})
     auto = unsupported.resolve_auto(site)
     if project is not None:
         project.auto = auto

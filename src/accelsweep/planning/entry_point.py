@@ -23,15 +23,12 @@ from accelsweep.config.value_errors import validated
 from accelsweep.errors import InputError, nearest
 from accelsweep.installation import shipped_root
 from accelsweep.json_documents import Frozen
-from accelsweep.planning.interpreter import query_interpreter
+from accelsweep.planning.interpreter import query_interpreter, refuse_unsuitable, usable_devices
 from accelsweep.planning.source_digests import imported_packages, script_file
 from accelsweep.records.plan import BatchMeaning, MeasuredProject, Quality
 from accelsweep.run_config import ENTRY_AXES, EntryKind
 
 PROJECT_FILE = "accelsweep.yaml"
-
-_NEEDED = ("torch",)
-"""Packages that an environment must have so that runs can be measured in it."""
 
 _IGNORED_FOLDERS = frozenset(
     {"tests", "test", "docs", "notebooks", "build", "dist", "site-packages", "node_modules", "sweeps", "reports"}
@@ -111,20 +108,27 @@ class Project:
         return shlex.join(["python", *self.entry.command])
 
     @cached_property
+    def _software(self) -> dict[str, str]:
+        """The versions of Python and of the packages in the project's own environment; empty for accelsweep's."""
+        if not self.own_environment:
+            return {}
+        version, packages = query_interpreter(Path(self.python), "the project's interpreter")
+        return {"python": version.split()[0], **packages}
+
+    @cached_property
     def measured(self) -> MeasuredProject:
-        """What the manifest stores about the project. Raises InputError if its interpreter fails or lacks torch."""
+        """What the manifest stores about the project. Raises InputError if its environment cannot run it."""
         if not self.own_environment:
             return MeasuredProject(command=self.command, kind=self.entry.kind, typed=self.typed)
-        version, packages = query_interpreter(Path(self.python), "the project's interpreter")
-        if missing := [package for package in _NEEDED if package not in packages]:
-            raise InputError(
-                f"the project's interpreter {self.python} has no {' and no '.join(missing)}: name another one under "
-                f"`python` in {PROJECT_FILE}, or install {' and '.join(missing)} there"
-            )
-        software = {"python": version.split()[0], **packages}
+        refuse_unsuitable(self.python, self._software, self.distribution)
         return MeasuredProject(
-            command=self.command, kind=self.entry.kind, typed=self.typed, python=self.python, software=software
+            command=self.command, kind=self.entry.kind, typed=self.typed, python=self.python, software=self._software
         )
+
+    def check_imports(self) -> None:
+        """Raise InputError if torch or Lightning cannot be imported in the project's own environment."""
+        if self.own_environment:
+            usable_devices(self.measured.python or self.python, self.package)
 
     @cached_property
     def package(self) -> Literal["lightning", "pytorch_lightning"]:
@@ -134,18 +138,20 @@ class Project:
             imported |= imported_packages(path) & {"lightning", "pytorch_lightning"}
             if imported:
                 break
-        installed = self.measured.software
-        if not imported and installed and "lightning" not in installed:
+        if len(imported) != 1 and self._software and "lightning" not in self._software:
             imported = {"pytorch_lightning"}
         return "pytorch_lightning" if imported == {"pytorch_lightning"} else "lightning"
+
+    @property
+    def distribution(self) -> str:
+        """The name under which `package` is installed."""
+        return self.package.replace("_", "-")
 
     def note(self) -> str:
         """Return the plan's note about the script and its environment."""
         found = " (found in the sources; use --entry to name another one)" if self.found else ""
         software = self.measured.software
-        versions = ", ".join(
-            f"{name} {software[name]}" for name in ("torch", "lightning", "pytorch-lightning") if name in software
-        )
+        versions = ", ".join(f"{name} {software[name]}" for name in ("torch", self.distribution) if name in software)
         where = f", run by {self.python} ({versions})" if self.own_environment else ""
         several = (
             f"; it calls fit {self.entry.fits} times, and the first call is measured" if self.entry.fits > 1 else ""

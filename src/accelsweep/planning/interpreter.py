@@ -1,26 +1,44 @@
-"""Asks another environment's interpreter for its version and its installed packages."""
+"""Asks another environment's interpreter for its packages, and whether runs can be measured in it."""
 
 from __future__ import annotations
 
 import json
 import os
+import platform
+import re
+import signal
 import subprocess
+import tempfile
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from accelsweep.errors import InputError
+from packaging.version import InvalidVersion, Version
 
-_INTERPRETER_TIMEOUT_SECONDS = 120.0
+from accelsweep.errors import InputError
+from accelsweep.installation import foreign_command, worker_folder
+
+_TIMEOUT_SECONDS = 600.0
+"""torch may be imported from a slow disk."""
 
 _QUERY = """
-import importlib.metadata as m, json, sys
+import importlib.metadata as m, importlib.util, json, pathlib, sys
 packages = {(d.metadata["Name"] or "").lower().replace("_", "-"): d.version for d in m.distributions()}
-print(json.dumps([sys.version, {name: str(version) for name, version in packages.items()}]))
+torch = importlib.util.find_spec("torch")
+path = pathlib.Path(torch.origin).parent / "version.py" if torch and torch.origin else None
+text = path.read_text() if path and path.is_file() else ""
+print(json.dumps([sys.version, {name: str(version) for name, version in packages.items()}, text]))
 """
+
+_LEAST = {"python": "3.10", "torch": "2.1", "lightning": "2.0", "pytorch-lightning": "2.0"}
+"""The oldest versions with which runs are measured."""
+
+_OTHERWISE = "or name another interpreter under `python` in accelsweep.yaml"
 
 
 def query_interpreter(python: Path, where: str) -> tuple[str, dict[str, str]]:
-    """Return the interpreter's `sys.version`, and the versions of its installed packages.
+    """Return the interpreter's `sys.version`, and the versions of its installed packages, torch's with its build.
 
     Raises InputError if it does not run; the message begins with `where`, which says where the interpreter was named.
     """
@@ -33,13 +51,86 @@ def query_interpreter(python: Path, where: str) -> tuple[str, dict[str, str]]:
             capture_output=True,
             text=True,
             check=True,
-            timeout=_INTERPRETER_TIMEOUT_SECONDS,
+            timeout=_TIMEOUT_SECONDS,
         )
-        answer: Any = json.loads(done.stdout)
-        return answer[0], answer[1]
+        version, packages, torch = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         message = " ".join(str(getattr(error, "stderr", None) or error).split())
         raise InputError(
             f"{where}: {python} cannot list its packages ({message}); specify the path of an environment's "
             "interpreter, such as .venv/bin/python"
         ) from None
+    if "torch" in packages and (build := re.search(r"^__version__ = ['\"]([^'\"]+)", torch, re.MULTILINE)):
+        packages["torch"] = build[1]
+    return version, packages
+
+
+def refuse_unsuitable(python: str, software: Mapping[str, str], lightning: str) -> None:
+    """Raise InputError if an environment lacks torch or the distribution `lightning`, or if anything is too old.
+
+    `software` contains the versions of `python` and of the installed packages.
+    """
+    for package in ("python", "torch", lightning):
+        found, least = software.get(package), _LEAST[package]
+        if found is None:
+            raise InputError(f"the project's interpreter {python} has no {package}: install it there, {_OTHERWISE}")
+        if _is_older(found, least):
+            name = "Python" if package == "python" else package
+            remedy = _OTHERWISE.removeprefix("or ") if package == "python" else f"update it there, {_OTHERWISE}"
+            raise InputError(
+                f"the project's interpreter {python} has {name} {found}, but measuring requires {least} or later: "
+                f"{remedy}"
+            )
+
+
+def _is_older(found: str, least: str) -> bool:
+    try:
+        return Version(found).release < Version(least).release
+    except InvalidVersion:
+        return False
+
+
+@cache
+def usable_devices(python: str, package: str) -> Mapping[str, str]:
+    """Import torch and the Lightning `package` in the project's environment; return its torch's devices by kind.
+
+    Raises InputError if an import fails.
+    """
+    where = f"the project's interpreter {python}"
+    with tempfile.TemporaryDirectory(prefix="accelsweep-") as temporary:
+        done = subprocess.run(
+            [*foreign_command(python, "accelsweep.worker.environment_check"), package],
+            env=project_environment(str(worker_folder(Path(temporary)))),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_TIMEOUT_SECONDS,
+        )
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        ending = f"it was ended by {signal.Signals(-done.returncode).name}" if done.returncode < 0 else last
+        raise InputError(
+            f"{where} cannot import torch and {package}: {ending}: reinstall torch there for this machine "
+            f"({platform.machine()}), {_OTHERWISE}"
+        )
+    answer: Any = json.loads(done.stdout.strip().splitlines()[-1])
+    if "error" in answer:
+        error, cause = " ".join(answer["error"].split()), answer["cause"]
+        remedy = f"reinstall torch there for this machine ({platform.machine()})"
+        if cause != "torch":
+            remedy = f"install a version of {cause} there that fits the installed torch"
+        raise InputError(f"{where} cannot import {answer['module']} ({error}): {remedy}, {_OTHERWISE}")
+    return dict(answer["devices"])
+
+
+def missing_module_remedy(message: str, python: str) -> str:
+    """Return what to change if `message` says that a script lacks a module, else an empty string."""
+    return f": install it in {python}, {_OTHERWISE}" if "ModuleNotFoundError: " in message else ""
+
+
+def project_environment(path: str) -> Mapping[str, str]:
+    """Return the environment for a process in the project's interpreter, which finds accelsweep's worker at `path`."""
+    inherited = os.environ.get("PYTHONPATH")
+    entries = [path, *([inherited] if inherited else [])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(entries), "HYDRA_FULL_ERROR": "1"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from accelsweep.errors import InputError
-from accelsweep.installation import worker_folder
+from accelsweep.installation import foreign_command, worker_folder
 from accelsweep.planning.entry_point import Project
+from accelsweep.planning.interpreter import missing_module_remedy, project_environment
 
 
 class Composed(NamedTuple):
@@ -50,8 +50,12 @@ class ProjectConfigs:
     @contextlib.contextmanager
     def of(cls, project: Project, known: Compositions) -> Iterator[ProjectConfigs | None]:
         """Yield the configs of a project, given those `known` so far; yield None for a script that has no config."""
+        if project.entry.kind == "script":
+            project.check_imports()
+            yield None
+            return
         with contextlib.ExitStack() as resources:
-            yield None if project.entry.kind == "script" else cls(project, known, resources)
+            yield cls(project, known, resources)
 
     @cached_property
     def _process(self) -> subprocess.Popen[str]:
@@ -59,7 +63,7 @@ class ProjectConfigs:
         errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  the stack closes it
         self._errors = self._resources.enter_context(errors)
         temporary = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="accelsweep-"))
-        command = [project.python, "-P", "-m", "accelsweep.worker.project_config", project.entry.kind]
+        command = [*foreign_command(project.python, "accelsweep.worker.project_config"), project.entry.kind]
         process = self._resources.enter_context(
             subprocess.Popen(
                 [*command, *project.entry.command],
@@ -72,7 +76,11 @@ class ProjectConfigs:
             )
         )
         self._resources.callback(process.kill)
-        self._read(process)
+        try:
+            self._read(process)
+        except InputError:
+            project.check_imports()  # the environment may be the cause
+            raise
         return process
 
     def compose(self, arguments: Sequence[str], kept: Mapping[str, Any]) -> Composed:
@@ -110,7 +118,8 @@ class ProjectConfigs:
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             where = f" ({answer['where']})" if answer.get("where") else ""
-            raise InputError(f"{name}: {' '.join(answer['error'].split())}{where}")
+            message = f"{name}: {' '.join(answer['error'].split())}{where}"
+            raise InputError(f"{message}{missing_module_remedy(message, self._project.python)}")
         return answer
 
 
@@ -120,10 +129,3 @@ def _without_folder(value: Any, folder: str) -> Any:
     if isinstance(value, dict):
         return {key: _without_folder(item, folder) for key, item in value.items()}
     return [_without_folder(item, folder) for item in value] if isinstance(value, list) else value
-
-
-def project_environment(path: str) -> Mapping[str, str]:
-    """Return the environment for a process in the project's interpreter, which finds accelsweep's worker at `path`."""
-    inherited = os.environ.get("PYTHONPATH")
-    entries = [path, *([inherited] if inherited else [])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(entries), "HYDRA_FULL_ERROR": "1"}

@@ -124,6 +124,11 @@ class ProjectGrid:
         if kept := [f"${{{call}}}={value}" for call, value in self.found.items() if call not in different]:
             self.notes.append(f"kept for all runs of this sweep: {', '.join(kept)}")
 
+    @property
+    def torch(self) -> str | None:
+        """The version of torch in the project's own environment; None if runs use accelsweep's."""
+        return self.project.measured.software.get("torch")
+
     @cached_property
     def batch_meaning(self) -> BatchMeaning | None:
         """What the script's batch size means on several ranks; None if unknown."""
@@ -396,7 +401,7 @@ class ProjectGrid:
         own = self.value_of("devices", self.base.config) or 1
         if kind == "cpu":
             return [own]
-        count = sum(device.count for device in kinds.inventory() if device.accelerator == kind)
+        count = sum(device.count for device in kinds.inventory(self.torch) if device.accelerator == kind)
         return [own, *(other for other in (1, count) if other not in (own, 0))]
 
     # Points

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -195,25 +196,19 @@ def _lightning_cli(command: list[str]) -> Compose:
 
         import yaml
 
-        printed = io.StringIO()
-        with _redirected_stdout(printed), suppress(SystemExit):
+        printed, errors = io.StringIO(), io.StringIO()
+        with redirect_stdout(printed), redirect_stderr(errors), suppress(SystemExit):
             run_script([*command, *arguments, "--print_config"])
+        sys.stderr.write(errors.getvalue())
         config = yaml.safe_load(printed.getvalue())
         if not isinstance(config, dict):
-            raise RuntimeError(f"--print_config printed no config: {printed.getvalue()[:200]!r}")
+            last = (errors.getvalue().strip().splitlines() or ["--print_config printed no config"])[-1]
+            subcommand = "" if "fit" in command else f": write --entry 'python {shlex.join(command)} fit'"
+            raise RuntimeError(f"{last.strip().removeprefix('error: ').rstrip('.')}{subcommand}")
         return {"config": config, "choices": {}, "values": {}}
 
     composed([], {})
     return composed
-
-
-@contextmanager
-def _redirected_stdout(target: Any) -> Iterator[None]:
-    stdout, sys.stdout = sys.stdout, target
-    try:
-        yield
-    finally:
-        sys.stdout = stdout
 
 
 if __name__ == "__main__":

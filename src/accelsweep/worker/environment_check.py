@@ -1,0 +1,52 @@
+"""Imports torch and Lightning in the project's interpreter, and lists the devices that its torch can use.
+
+`main` prints one line of JSON: the devices by kind, or the error that an import raised and the package that caused it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+_IN_PACKAGE = re.compile(r".*-packages/(\w+)")
+
+
+def main() -> None:
+    """Check the Lightning package named on the command line."""
+    *_, package = sys.argv
+    module = "torch"
+    try:
+        importlib.import_module(module)
+        module = "lightning.pytorch" if package == "lightning" else package
+        importlib.import_module(module)
+    except Exception as error:  # noqa: BLE001  a broken library may raise anything
+        _print({"module": module, "error": f"{type(error).__name__}: {error}", "cause": _cause(error)})
+        return
+    _print({"devices": dict(_devices())})
+
+
+def _print(answer: dict[str, Any]) -> None:
+    sys.stdout.write(f"\n{json.dumps(answer)}\n")
+
+
+def _cause(error: Exception) -> str:
+    """Return the last package that the import reached; `torch` if it reached no other."""
+    frames = traceback.extract_tb(error.__traceback__)
+    packages = [found[1] for frame in frames if (found := _IN_PACKAGE.match(frame.filename))]
+    return next((name for name in reversed(packages) if name not in ("accelsweep", "torch")), "torch")
+
+
+def _devices() -> Iterator[tuple[str, str]]:
+    import torch
+
+    from accelsweep.devices.kinds import KINDS
+
+    for accelerator, kind in KINDS.items():
+        if kind.unavailable_reason() is None:
+            count = 1 if kind.max_per_machine == 1 else kind.module.device_count()
+            yield accelerator, f"{count} x {kind.model_name(torch.device(accelerator, 0))}"
