@@ -5,6 +5,7 @@ A trial on several ranks also shows whether the script's batch size applies to e
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[BatchMean
     has an unexpected size.
     """
     from accelsweep.executor.trial import try_setting
+    from accelsweep.planning.entry_point import missing_module_remedy
 
     project = plan.manifest.entry
     if project is None or plan.manifest.site.scheduler != "local" or folder.latest_records():
@@ -41,7 +43,9 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[BatchMean
     result = trial.result
     if result is None or result.effective is None:
         where = "" if result is None or result.user_location is None else f", in {result.user_location}"
-        raise InputError(f"{project.command} failed in its trial: {trial.conclusion.reason}{where}")
+        reason = f"{trial.conclusion.reason}{where}"
+        remedy = missing_module_remedy(reason, project.python or sys.executable)
+        raise InputError(f"{project.command} failed in its trial: {reason}{remedy}")
     return again(_batch_meaning(setting, result)) if several else plan
 
 

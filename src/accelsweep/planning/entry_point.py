@@ -348,7 +348,10 @@ def _trains(path: Path) -> bool:
         return bool(calls & {"fit", "Trainer"}) or "train" in path.stem
     runs = any(isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in tree.body)
     runs = runs or any(isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) for node in tree.body)
-    return runs and bool(calls & {"LightningCLI", "Trainer"} or _subclasses_of(tree, "LightningCLI") & calls)
+    if "LightningCLI" in calls or _subclasses_of(tree, "LightningCLI") & calls:
+        return runs
+    evaluates = not calls & {"fit", "train"} and bool(calls & {"predict", "test", "validate"})
+    return runs and "Trainer" in calls and not evaluates
 
 
 def _argparse_options(tree: ast.AST) -> Iterator[tuple[str, Any]]:
@@ -360,6 +363,16 @@ def _argparse_options(tree: ast.AST) -> Iterator[tuple[str, Any]]:
             for argument in node.args:
                 if isinstance(argument, ast.Constant) and str(argument.value).startswith("--"):
                     yield str(argument.value)[2:], default.value if isinstance(default, ast.Constant) else None
+
+
+def missing_module_remedy(message: str, python: str) -> str:
+    """Return how to mend a script's import error, to be appended to `message`; empty if that is another error."""
+    if "ModuleNotFoundError" not in message:
+        return ""
+    return (
+        f"; it is run by {python}: activate the project's environment, or name it under `python` in {PROJECT_FILE}; "
+        "if the module belongs to the project, add its folder to PYTHONPATH"
+    )
 
 
 def option_for(options: Mapping[str, Any], *names: str) -> str | None:

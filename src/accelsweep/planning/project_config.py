@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from accelsweep.errors import InputError
 from accelsweep.installation import worker_folder
-from accelsweep.planning.entry_point import Project
+from accelsweep.planning.entry_point import Project, missing_module_remedy
 
 
 class Composed(NamedTuple):
@@ -99,7 +99,8 @@ class ProjectConfigs:
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             where = f" ({answer['where']})" if answer.get("where") else ""
-            raise InputError(f"{name}: {' '.join(answer['error'].split())}{where}")
+            remedy = missing_module_remedy(answer["error"], self._project.python)
+            raise InputError(f"{name}: {' '.join(answer['error'].split())}{where}{remedy}")
         return answer
 
 
