@@ -150,7 +150,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5.0, help="what each of the two times, once")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("overrides", nargs="*", help="accelsweep's overrides for the same setting")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()  # overrides may come before or after the options
     project, entry = options.project.resolve(), shlex.split(options.entry)
     ratios = []
     for _ in range(options.pairs):
