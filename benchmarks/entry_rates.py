@@ -36,7 +36,7 @@ def stopwatch(seconds: float, script: list[str]) -> None:
     for name in packages:
         pl: Any = __import__(name, fromlist=["Trainer"])
 
-        class Stopwatch(pl.Callback):  # type: ignore[misc, name-defined]
+        class Stopwatch(pl.Callback):  # type: ignore[misc]
             began = paused = 0.0
             steps = samples = 0
             born = 0.0
@@ -150,7 +150,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5.0, help="what each of the two times, once")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("overrides", nargs="*", help="accelsweep's overrides for the same setting")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()  # overrides may come before or after the options
     project, entry = options.project.resolve(), shlex.split(options.entry)
     ratios = []
     for _ in range(options.pairs):

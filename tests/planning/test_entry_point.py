@@ -28,7 +28,7 @@ def project(home: Path, entry: str | None = None):
     ("name", "command", "kind"),
     [
         ("hydra_template", ("src/train.py",), "hydra"),
-        ("lightning_cli", ("train.py",), "lightning_cli"),
+        ("lightning_cli", ("train.py", "fit"), "lightning_cli"),
         ("script", ("train.py",), "script"),
     ],
 )
@@ -43,6 +43,13 @@ def test_training_comes_before_evaluation_and_tests_are_no_candidates(tmp_path):
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "train.py").write_text((tmp_path / "src" / "train.py").read_text())
     assert project(tmp_path).entry.name == "src/train.py"
+
+
+def test_a_script_that_only_predicts_is_no_candidate(tmp_path):
+    copy_project("lightning_cli", tmp_path)
+    (tmp_path / "predict.py").write_text("from lightning import Trainer\nTrainer().predict(None)\n")
+    (tmp_path / "train.py").rename(tmp_path / "main.py")
+    assert project(tmp_path).entry.name == "main.py"
 
 
 def test_several_scripts_are_refused_with_the_options_that_choose_one(tmp_path):

@@ -47,9 +47,11 @@ def test_axes_and_the_projects_own_keys_become_hydra_overrides(hydra):
     assert (plan.manifest.sweep, plan.manifest.entry.command) == ("train", "python src/train.py")
 
 
-def test_a_lightning_cli_without_its_subcommand_is_refused_with_the_command_to_write(tmp_path):
-    with pytest.raises(InputError, match=r"expected \"subcommand\" .*: write --entry 'python train.py fit'"):
-        make_plan(copy_project("lightning_cli", tmp_path), ["batch_size=32,64"])
+def test_a_lightning_cli_that_was_found_is_called_with_fit(tmp_path):
+    plan = make_plan(copy_project("lightning_cli", tmp_path), ["batch_size=32,64"])
+    assert plan.manifest.entry is not None
+    assert (plan.manifest.entry.command, plan.manifest.sweep) == ("python train.py fit", "train")
+    assert arguments(plan)[0] == ("--data.batch_size=32",)
 
 
 def test_values_that_are_not_typed_are_those_of_the_projects_config(hydra):
@@ -191,6 +193,7 @@ def test_an_axis_without_a_place_is_unsupported_with_the_line_that_mends_it(scri
     text = (script / "train.py").read_text()
     (script / "train.py").write_text(text.replace('"--batch-size"', '"--samples"').replace("batch_size", "samples"))
     plan = make_plan(script, ["batch_size=32,64"])
+    assert "its options are --samples" in str(plan.settings[0].unsupported)
     assert "write it into accelsweep.yaml" in str(plan.settings[0].unsupported)
     (script / "accelsweep.yaml").write_text("entry: python train.py\naxes: {batch_size: samples}\n")
     assert arguments(make_plan(script, ["batch_size=32,64"]))[0] == ("--samples=32",)
@@ -209,5 +212,23 @@ def test_words_of_the_projects_own_are_written_into_its_file(script):
 def test_a_script_that_cannot_be_imported_is_refused_with_its_own_error_and_line(hydra):
     path = hydra / "src" / "train.py"
     path.write_text(path.read_text().replace("import hydra\n", "import hydra\nimport missing_package\n"))
-    with pytest.raises(InputError, match=r"No module named 'missing_package' \(.*train.py, line 8\)"):
+    with pytest.raises(InputError, match=r"No module named 'missing_package' \(.*train.py, line 8\): install it in /"):
         make_plan(hydra, ["batch_size=32"])
+
+
+def test_a_script_finds_modules_in_the_working_folder_only_if_pythonpath_names_it(hydra, monkeypatch):
+    path = hydra / "src" / "train.py"
+    path.write_text(path.read_text().replace("import hydra\n", "import hydra\nimport beside_the_sources\n"))
+    (hydra / "beside_the_sources.py").touch()
+    with pytest.raises(InputError, match="add its folder to PYTHONPATH"):
+        make_plan(hydra, ["batch_size=32"])
+    monkeypatch.setenv("PYTHONPATH", str(hydra))
+    assert make_plan(hydra, ["batch_size=32"]).settings
+
+
+def test_a_lightning_cli_without_its_subcommand_or_with_a_wrong_key_is_refused_in_its_own_words(tmp_path):
+    copy_project("lightning_cli", tmp_path)
+    with pytest.raises(InputError, match=r"train.py: it ended with sys.exit\(2\) .*: error: .*subcommand"):
+        make_plan(tmp_path, ["batch_size=32"], entry="python train.py")
+    with pytest.raises(InputError, match=r"has the key 'model.hiden' \(did you mean 'model.hidden'\?\)$"):
+        make_plan(tmp_path, ["model.hiden=8"], entry="python train.py fit --config config.yaml")

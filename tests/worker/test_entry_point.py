@@ -227,6 +227,11 @@ def test_only_the_first_training_of_a_script_is_measured(home: Path) -> None:
     [
         ("print('nothing to train')\n", "train.py ended without calling Trainer.fit"),
         ("import sys\nsys.exit(3)\n", r"train.py ended with sys.exit\(3\) before it was measured"),
+        (
+            "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', required=True)\n"
+            "parser.parse_args()\n",
+            r"sys.exit\(2\) before it was measured: train.py: error: .* required: --lr",
+        ),
         ("raise KeyError('data')\n", r"KeyError: 'data'"),
         ("import os\nos._exit(0)\n", r"os._exit\(0\) was called in"),
     ],

@@ -275,11 +275,12 @@ def _existing_interpreter(home: Path, given: str, where: str) -> str:
 
 
 def training_scripts(home: Path) -> Iterator[EntrySource]:
-    """Yield the scripts in `home` that train with Lightning when run, sorted by path."""
+    """Yield the scripts in `home` that train with Lightning when run, sorted by path; a LightningCLI with `fit`."""
     for path in sorted(_scripts(home, _FOLDER_DEPTH)):
         source = _read_source(path)
         if source is not None and source.file == path and _trains(path):
-            yield replace(source, command=(path.relative_to(home).as_posix(),))
+            fit = ("fit",) if source.kind == "lightning_cli" and "run=False" not in path.read_text("utf-8") else ()
+            yield replace(source, command=(path.relative_to(home).as_posix(), *fit))
 
 
 def _scripts(folder: Path, depth: int) -> Iterator[Path]:
@@ -355,7 +356,10 @@ def _trains(path: Path) -> bool:
         return bool(calls & {"fit", "Trainer"}) or "train" in path.stem
     runs = any(isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in tree.body)
     runs = runs or any(isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) for node in tree.body)
-    return runs and bool(calls & {"LightningCLI", "Trainer"} or _subclasses_of(tree, "LightningCLI") & calls)
+    if "LightningCLI" in calls or _subclasses_of(tree, "LightningCLI") & calls:
+        return runs
+    evaluates = not calls & {"fit", "train"} and bool(calls & {"predict", "test", "validate"})
+    return runs and "Trainer" in calls and not evaluates
 
 
 def _argparse_options(tree: ast.AST) -> Iterator[tuple[str, Any]]:

@@ -126,7 +126,9 @@ def usable_devices(python: str, package: str) -> Mapping[str, str]:
 
 def missing_module_remedy(message: str, python: str) -> str:
     """Return what to change if `message` says that a script lacks a module, else an empty string."""
-    return f": install it in {python}, {_OTHERWISE}" if "ModuleNotFoundError: " in message else ""
+    if "ModuleNotFoundError: " not in message:
+        return ""
+    return f": install it in {python}, {_OTHERWISE}; if it is part of the project, add its folder to PYTHONPATH"
 
 
 def project_environment(path: str) -> Mapping[str, str]:

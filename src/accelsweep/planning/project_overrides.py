@@ -174,9 +174,7 @@ class ProjectGrid:
         if not is_ours and not is_theirs:
             words = [*known, *ENTRY_AXES, *self._their_keys]
             hint = nearest(key, words)
-            add = (
-                "" if self.project.entry.kind == "script" else f"; to add a key to the project's config, write +{line}"
-            )
+            add = f"; to add a key to the project's config, write +{line}" if self.project.entry.kind == "hydra" else ""
             raise InputError(f"{line}: neither accelsweep nor {self.project.entry.name} has the key '{key}'{hint}{add}")
         (ours if is_ours else theirs).append(line)
 
@@ -288,8 +286,12 @@ class ProjectGrid:
         return self._unmapped("batch_size", preferred or train)
 
     def _unmapped(self, axis: str, candidates: Sequence[str]) -> str:
-        found = f"several keys match ({', '.join(candidates)})" if candidates else "no key or option matches"
-        example = candidates[0] if candidates else "data.batch_size"
+        script = self.project.entry.kind == "script"
+        found = f"several keys match ({', '.join(candidates)})" if candidates else "no key matches"
+        if script:
+            options = ", ".join(f"--{option}" for option in self.project.entry.options)
+            found = f"its options are {options}" if options else "it declares no options"
+        example = candidates[0] if candidates else "train-batch" if script else "data.batch_size"
         return (
             f"cannot tell which argument of {self.project.entry.name} sets {axis}, because {found}: write it into "
             f"{PROJECT_FILE}, for example `axes: {{{axis}: {example}}}`"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from accelsweep.worker.kept_values import KeptValues
 from accelsweep.worker.project_files import ProjectFiles
 from accelsweep.worker.rank_setup import RankPlace, seed_all
 from accelsweep.worker.run_spec import RunSpec
-from accelsweep.worker.script import run_script
+from accelsweep.worker.script import ErrorOutput, run_script
 
 
 def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[str, ...], ScriptTrainer], None]) -> None:
@@ -40,15 +41,19 @@ def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[st
         KeptValues(entry.kept_values).install()
     observe_trainers(spec, measure_once)
     seed_all(spec.run.seed)
+    errors = ErrorOutput()
     try:
-        run_script([*entry.command, *_arguments(spec, entry, place)])
+        with contextlib.redirect_stderr(errors):
+            run_script([*entry.command, *_arguments(spec, entry, place)])
     except Measured:
         return
     except SystemExit as error:
         outcome.raise_error()
         if outcome.measured:
             return
-        raise InputError(f"{_name(entry)} ended with sys.exit({error.code!r}) before it was measured") from error
+        raise InputError(
+            f"{_name(entry)} ended with sys.exit({error.code!r}) before it was measured{errors.quoted()}"
+        ) from error
     outcome.raise_error()
     if not outcome.measured:
         raise InputError(

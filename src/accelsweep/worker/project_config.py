@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from accelsweep.worker.kept_values import PER_RUN, KeptValues
-from accelsweep.worker.script import run_script
+from accelsweep.worker.script import ErrorOutput, run_script
+
+_STANDARD_LIBRARY = str(Path(os.__file__).parent)
 
 Compose = Callable[[list[str], dict[str, Any]], Any]
 
@@ -37,23 +38,25 @@ def main() -> None:
     """Serve requests until stdin ends."""
     kind, *command = sys.argv[1:]
     answers = _claim_stdout()
+    sys.stderr = errors = ErrorOutput()
     try:
         compose = {"hydra": _hydra, "lightning_cli": _lightning_cli}[kind](command)
     except BaseException as error:  # noqa: BLE001  whatever the user's script raises is the answer
+        _answer(answers, {"error": _message(error, errors), "where": _location(error)})
         traceback.print_exception(error)
-        _answer(answers, {"error": _message(error), "where": _location(error)})
         sys.exit(1)
     _answer(answers, {})
     for line in sys.stdin:
-        _answer(answers, _composed(compose, *json.loads(line)))
+        _answer(answers, _composed(compose, errors, *json.loads(line)))
 
 
-def _composed(compose: Compose, arguments: list[str], kept: dict[str, Any]) -> dict[str, Any]:
+def _composed(compose: Compose, errors: ErrorOutput, arguments: list[str], kept: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"config": compose(arguments, kept)}
     except BaseException as error:  # noqa: BLE001  resolvers and plugins are the user's code
+        answer = {"error": _message(error, errors), "where": None}
         traceback.print_exception(error)
-        return {"error": _message(error), "where": None}
+        return answer
 
 
 def _claim_stdout() -> TextIO:
@@ -68,9 +71,9 @@ def _answer(answers: TextIO, answer: dict[str, Any]) -> None:
     answers.flush()
 
 
-def _message(error: BaseException) -> str:
+def _message(error: BaseException, errors: ErrorOutput) -> str:
     if isinstance(error, SystemExit):
-        return f"it ended with sys.exit({error.code!r}) before it read its config"
+        return f"it ended with sys.exit({error.code!r}) before it read its config{errors.quoted()}"
     lines: list[str] = []
     link: BaseException | None = error
     while link is not None:
@@ -82,7 +85,8 @@ def _message(error: BaseException) -> str:
 def _location(error: BaseException) -> str | None:
     """Return the file and line of the innermost call in the user's code."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if "-packages/" not in frame.filename and not frame.filename.startswith("<") and frame.filename != __file__:
+        foreign = ("<", _STANDARD_LIBRARY, __file__)
+        if "-packages/" not in frame.filename and not frame.filename.startswith(foreign):
             return f"{frame.filename}, line {frame.lineno}"
     return None
 
@@ -196,15 +200,16 @@ def _lightning_cli(command: list[str]) -> Compose:
 
         import yaml
 
-        printed, errors = io.StringIO(), io.StringIO()
-        with redirect_stdout(printed), redirect_stderr(errors), suppress(SystemExit):
-            run_script([*command, *arguments, "--print_config"])
-        sys.stderr.write(errors.getvalue())
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            try:
+                run_script([*command, *arguments, "--print_config"])
+            except SystemExit as error:
+                if error.code:
+                    raise
         config = yaml.safe_load(printed.getvalue())
         if not isinstance(config, dict):
-            last = (errors.getvalue().strip().splitlines() or ["--print_config printed no config"])[-1]
-            subcommand = "" if "fit" in command else f": write --entry 'python {shlex.join(command)} fit'"
-            raise RuntimeError(f"{last.strip().removeprefix('error: ').rstrip('.')}{subcommand}")
+            raise RuntimeError(f"--print_config printed no config: {printed.getvalue()[:200]!r}")
         return {"config": config, "choices": {}, "values": {}}
 
     composed([], {})

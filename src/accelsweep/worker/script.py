@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
+import io
+import os
 import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 
+class ErrorOutput(io.TextIOBase):
+    """Passes on what a script writes to stderr, and remembers why argparse ended the script."""
+
+    def __init__(self) -> None:
+        self._stderr = sys.stderr
+        self._last = ""
+
+    def write(self, text: str) -> int:
+        """Pass on `text`."""
+        if lines := text.strip().splitlines():
+            self._last = next((line for line in lines if "error:" in line), lines[-1]).strip()
+        return self._stderr.write(text)
+
+    def flush(self) -> None:
+        """Flush stderr."""
+        self._stderr.flush()
+
+    def fileno(self) -> int:
+        """Return the descriptor of stderr, for subprocesses and faulthandler."""
+        return self._stderr.fileno()
+
+    def quoted(self) -> str:
+        """Return the last message, to be appended to a reason; empty if the script wrote none."""
+        return f": {self._last}" if self._last else ""
+
+
 def run_script(command: Sequence[str]) -> None:
     """Run `command` as the main program: a script's path, or `-m` and a module, followed by arguments.
 
-    Like Python itself, this puts the script's folder (for a module, the working directory) first on the import path.
+    Like Python itself, this puts the script's folder (for a module, the working directory) first on the import path,
+    which contains the working directory only if `PYTHONPATH` does.
     """
     working_folder = str(Path.cwd())
-    sys.path[:] = [entry for entry in sys.path if entry not in ("", working_folder)]
+    exported = {str(Path(entry).absolute()) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry}
+    ours = {"", working_folder} - exported
+    sys.path[:] = [entry for entry in sys.path if entry not in ours]
     if command[0] == "-m":
         sys.path.insert(0, working_folder)
         sys.argv = list(command[1:])
