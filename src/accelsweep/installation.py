@@ -13,6 +13,10 @@ __version__ = "0.2.0.dev0"
 _PACKAGE = Path(__file__).resolve().parent
 
 
+FOREIGN_PROLOGUE = "import sys; sys.path[:] = filter(None, sys.path); "
+"""Keeps the user's files from shadowing ours when another environment runs `python -c`; `-P` needs Python 3.11."""
+
+
 def shipped_root() -> Path:
     """Return the folder with `conf/`, `Snakefile`, `workflows/` and `constraints.txt`. Raises FileNotFoundError."""
     for candidate in (_PACKAGE / "shipped", _PACKAGE.parents[1]):
@@ -24,11 +28,11 @@ def shipped_root() -> Path:
 def worker_folder(parent: Path) -> Path:
     """Return a folder that contains accelsweep and no other package, for another environment's import path.
 
-    It is created below `parent` if accelsweep is installed among other packages.
+    It is created below `parent` if accelsweep is installed among other packages, and counts as installed as well.
     """
     if not in_installed(_PACKAGE):
         return _PACKAGE.parent
-    folder = parent / "import_path"
+    folder = parent / "site-packages"
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         (folder / _PACKAGE.name).symlink_to(_PACKAGE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from environments import environment
 from projects import copy_project
 
 from accelsweep.errors import InputError
@@ -166,3 +167,31 @@ def test_a_script_that_cannot_be_imported_is_refused_with_its_own_error_and_line
     path.write_text(path.read_text().replace("import hydra\n", "import hydra\nimport missing_package\n"))
     with pytest.raises(InputError, match=r"No module named 'missing_package' \(.*train.py, line 8\)"):
         make_plan(hydra, ["batch_size=32"])
+
+
+SITE = "{name: box, scheduler: slurm, probe: false, nodes: 2, inventory: [{accelerator: cpu, model: x, count: 8}]}"
+
+
+def test_the_projects_conf_folder_provides_sites_and_nothing_else(script):
+    for name, text in {"site/box": SITE, "base": "repeats: 9", "measure/default": "{min_steps: 9}"}.items():
+        file = script / "conf" / f"{name}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    given = ["site=box", "batch_size=32,64", "devices=1,2", "num_nodes=1,2", "quality=val_acc"]
+    plan = make_plan(script, given)
+    assert plan.manifest.site.name == "box"
+    assert {setting.unsupported for setting in plan.settings} == {None}
+    assert plan.settings[0].config.measure.min_steps != 9
+    assert plan.manifest.options.repeats != 9
+    assert any(note.startswith("batch_size is assumed to apply to each rank") for note in plan.notes)
+    (script / "accelsweep.yaml").write_text("batch_is: per_device\n")
+    assert not any(note.startswith("batch_size is assumed") for note in make_plan(script, given).notes)
+
+
+def test_another_environment_may_use_several_nodes(script):
+    environment(script / ".venv", None)
+    file = script / "conf" / "site" / "box.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(SITE)
+    (setting,) = make_plan(script, ["site=box", "batch_size=32", "num_nodes=2", "quality=val_acc"]).settings
+    assert setting.unsupported is None

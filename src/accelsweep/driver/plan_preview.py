@@ -68,7 +68,7 @@ def requested_plan(
         batch_is=batch_is,
         minutes=request.minutes,
     )
-    return request.extension.plan(home, request, make) if request.extension else make()
+    return request.extension.plan(home, request, make, batch_is) if request.extension else make()
 
 
 def plan_to_show(home: Path, request: Request, *, keep_profile: bool = False) -> Plan:

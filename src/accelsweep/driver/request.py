@@ -18,6 +18,7 @@ from accelsweep.significant_digits import parse_duration
 
 if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
+    from accelsweep.planning.project_overrides import BatchMeaning
 
 
 class Extension(Frozen):
@@ -54,9 +55,9 @@ class Extension(Frozen):
         del plan
         return self
 
-    def plan(self, home: Path, request: Request, make: Callable[..., Plan]) -> Plan:
+    def plan(self, home: Path, request: Request, make: Callable[..., Plan], batch_is: BatchMeaning | None) -> Plan:
         """Return the plan; `make` is `planning.plan.make_plan` with the request's options."""
-        del home, request
+        del home, request, batch_is
         return make()
 
     def run(self, home: Path, request: Request) -> int:

@@ -26,6 +26,7 @@ import psutil
 from accelsweep.devices import linux
 from accelsweep.executor.run_log import RunLog
 from accelsweep.executor.stack_traces import dump_stacks
+from accelsweep.installation import FOREIGN_PROLOGUE
 from accelsweep.ipc import Signals, receive, send, send_descriptors
 from accelsweep.run_config import SettingConfig
 from accelsweep.schedulers.protocol import INTERFACE_VARIABLE
@@ -39,9 +40,6 @@ LaunchMethod = Literal["fork", "spawn", "srun"]
 SPAWN_COMMAND = (sys.executable, "-P", "-m", "accelsweep.worker.main")
 """The command of a spawned rank, without the path of its spec. `-P` keeps the user's files from shadowing ours."""
 
-
-FOREIGN_PROLOGUE = "import sys; sys.path[:] = filter(None, sys.path); "
-"""Keeps the user's files from shadowing ours in another environment; `-P` needs Python 3.11."""
 
 FOREIGN_ARGUMENTS = ("-c", f"{FOREIGN_PROLOGUE}from accelsweep.worker.main import main; sys.exit(main())")
 """The arguments that make another environment's interpreter run a rank, without the path of its spec."""

@@ -31,7 +31,7 @@ from accelsweep.planning.checked_grid import (
     project_grid,
 )
 from accelsweep.planning.entry_point import measured_project
-from accelsweep.planning.project_overrides import BatchMeaning
+from accelsweep.planning.project_overrides import DEFAULT_MINUTES, BatchMeaning
 from accelsweep.planning.randomized_blocks import (
     BlockDesign,
     DesignInput,
@@ -148,17 +148,20 @@ def make_plan(
     home = home.resolve()
     with _raised_gc_threshold():
         project = None if versioned else measured_project(home, entry, overrides)
-        measured, script = None, None
+        measured = versioned.entry if versioned else None
         if project is not None:
             script = project.measured.default_name
 
             def known_batch_meaning(name_in_config: str | None) -> BatchMeaning | None:
-                return batch_is or _earlier_batch_meaning(SweepFolder(home, name or name_in_config or str(script)))
+                return batch_is or earlier_batch_meaning(SweepFolder(home, name or name_in_config or script))
 
-            grid, sources, measured, overrides = entry_grid(project, overrides, known_batch_meaning, minutes)
+            varied = DEFAULT_MINUTES if minutes is None else minutes
+            grid, sources, measured, overrides = entry_grid(
+                project, overrides, known_batch_meaning, None if part else varied
+            )
         else:
             grid, sources = (versioned.grid, versioned.sources) if versioned else project_grid(home, overrides, {})
-        folder = _sweep_folder(home, name, grid, script)
+        folder = _sweep_folder(home, name, grid, None if measured is None else measured.default_name)
         previous = read_previous_plan(folder)
         before = previous.manifest
         if before is None:
@@ -232,7 +235,8 @@ def _sweep_folder(home: Path, name: str | None, grid: CheckedGrid, script: str |
     return folder
 
 
-def _earlier_batch_meaning(folder: SweepFolder) -> BatchMeaning | None:
+def earlier_batch_meaning(folder: SweepFolder) -> BatchMeaning | None:
+    """Return what the batch size of the user's script means according to the sweep's plan; None if unknown."""
     try:
         before = Manifest.read(folder.manifest).entry
     except (FileNotFoundError, AccelsweepError):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from accelsweep.errors import InputError
-from accelsweep.installation import worker_folder
+from accelsweep.installation import FOREIGN_PROLOGUE, worker_folder
 from accelsweep.planning.entry_point import Project
 
 
@@ -48,9 +48,9 @@ class ProjectConfigs:
             tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
             tempfile.TemporaryDirectory(prefix="accelsweep-") as temporary,
         ):
-            command = [project.python, "-P", "-m", "accelsweep.worker.project_config", project.entry.kind]
+            code = f"{FOREIGN_PROLOGUE}from accelsweep.worker.project_config import main; main()"
             process = subprocess.Popen(
-                [*command, *project.entry.command],
+                [project.python, "-c", code, project.entry.kind, *project.entry.command],
                 cwd=project.home,
                 env=project_environment(str(worker_folder(Path(temporary)))),
                 stdin=subprocess.PIPE,

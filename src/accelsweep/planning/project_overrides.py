@@ -79,7 +79,7 @@ class ProjectGrid:
     project: Project
     configs: ProjectConfigs | None
     known_batch_meaning: Callable[[str | None], BatchMeaning | None]
-    minutes: float
+    minutes: float | None
     auto: str = "cpu"
     sweep_name: str | None = None
     notes: list[str] = field(default_factory=list)
@@ -326,6 +326,7 @@ class ProjectGrid:
 
         The project's own values come first, which makes them the baseline.
         """
+        assert self.minutes is not None, "the caller has checked"
         minutes = self.minutes
         axes: dict[str, list[Any]] = {
             "batch_size": self._default_batch_sizes(),
@@ -436,13 +437,8 @@ class ProjectGrid:
             "config": None if self.configs is None else composed.config,
             "package": self.project.package,
         }
-        unsupported = unsupported or self._divide_batch(scientific) or self._unsupported_nodes(scientific)
+        unsupported = unsupported or self._divide_batch(scientific)
         return GridPoint(axes, scientific, plan_config, composed.choices, frozenset(), unsupported)
-
-    def _unsupported_nodes(self, scientific: Mapping[str, Any]) -> str | None:
-        if scientific["num_nodes"] == 1 or not self.project.own_environment:
-            return None
-        return f"num_nodes={scientific['num_nodes']}: runs on several nodes require accelsweep's own environment"
 
     def _default(self, axis: str) -> Any:
         defaults = {"accelerator": self.auto, "devices": 1, "num_nodes": 1, "precision": "32-true", "batch_size": 1}

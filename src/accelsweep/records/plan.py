@@ -139,9 +139,9 @@ _Part = TypeVar("_Part", bound=PlanPart)
 class MeasuredProject(Frozen):
     """The user's own training script, if a sweep measures one.
 
-    `typed` is the option --entry, if it was given. `python` is the project's interpreter and `software` the versions of
-    Python and of its packages; None and empty for accelsweep's own environment. `batch_is` is what the script's batch
-    size means on several ranks; None if unknown.
+    `typed` is the value of --entry that a command needs in order to find the same script and interpreter, if any.
+    `python` is the project's interpreter and `software` the versions of Python and of its packages; None and empty for
+    accelsweep's own environment. `batch_is` is what the script's batch size means on several ranks; None if unknown.
     """
 
     command: str
