@@ -24,11 +24,11 @@ def shipped_root() -> Path:
 def worker_folder(parent: Path) -> Path:
     """Return a folder that contains accelsweep and no other package, for another environment's import path.
 
-    It is created below `parent` if accelsweep is installed among other packages.
+    It is created below `parent` if accelsweep is installed among other packages, and counts as installed as well.
     """
     if not in_installed(_PACKAGE):
         return _PACKAGE.parent
-    folder = parent / "import_path"
+    folder = parent / "site-packages"
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         (folder / _PACKAGE.name).symlink_to(_PACKAGE)

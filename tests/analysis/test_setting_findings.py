@@ -9,6 +9,7 @@ import pytest
 
 from accelsweep.analysis.setting_findings import bottleneck_of, rerun_command, trainer_call
 from accelsweep.config.schema import checked_config
+from accelsweep.records.plan import MeasuredProject
 from accelsweep.results import PARTS
 from accelsweep.run_config import SettingConfig
 
@@ -27,6 +28,18 @@ def test_the_command_replaces_the_axes_and_the_baseline_and_keeps_the_other_over
     assert command[:4] == ["accelsweep", "run", "experiment=x", "measure.min_steps=9"]
     assert command[4:7] == ["batch_size=64", "+model.width=null", "model.name='it\\'s a b'"]
     assert command[7:] == ["baseline=null", "--name", f"simulated-{manifest.settings[0].name[:6]}"]
+
+
+def test_the_command_of_a_setting_of_a_script_keeps_the_prefix_of_a_key_that_both_configs_have(
+    simulated: ModuleType,
+) -> None:
+    overrides = ("project.seed=1,2", "sweep.name=x", "batch_size=8")
+    manifest = simulated.make_manifest([{"seed": 2}], 1)
+    entry = MeasuredProject(command="python train.py", kind="script", typed="python train.py")
+    manifest = manifest.model_copy(update={"overrides": overrides, "entry": entry})
+    command = shlex.split(rerun_command(manifest, manifest.settings[0]))
+    assert command[2:5] == ["sweep.name=x", "batch_size=8", "project.seed=2"]
+    assert command[6:8] == ["--entry", "python train.py"]
 
 
 def config(simulated: ModuleType, **changes: object) -> SettingConfig:

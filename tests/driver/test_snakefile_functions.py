@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from projects import copy_project
 from snakemake.api import SnakemakeApi
 from snakemake.cli import parse_config
 from snakemake.exceptions import WorkflowError
@@ -119,6 +120,18 @@ def test_a_job_finds_the_sweep_that_the_main_process_planned(given, name, tmp_pa
     assert load_sweep(parse_config(given), is_main=True).root == f"sweeps/{name}"
     (tmp_path / "conf" / "experiment" / "otherwise.yaml").write_text("name: edited")
     assert load_sweep(parse_config(given), is_main=False).root == f"sweeps/{name}"
+
+
+@pytest.mark.heavy
+def test_snakemake_alone_plans_a_training_script_of_the_users_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(copy_project("script", tmp_path))
+    given = parse_config(["entry=python train.py --hidden 8", "overrides=batch_size=8,16 quality=val_acc"])
+    sweep = load_sweep(given, is_main=True)
+    assert (sweep.root, len(sweep.manifest.settings)) == ("sweeps/train", 2)
+    assert sweep.manifest.entry_arguments == ["--entry", "python train.py --hidden 8"]
+    assert load_sweep(given, is_main=False).root == "sweeps/train"
+    with pytest.raises(WorkflowError, match=r"there is no Python script other\.py"):
+        load_sweep({"entry": "python other.py"}, is_main=True)
 
 
 @pytest.mark.heavy

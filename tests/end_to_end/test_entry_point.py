@@ -11,9 +11,11 @@ from typing import Any
 
 import psutil
 import pytest
+from environments import environment
 from home import Home
 from polling import until
 from projects import copy_project
+from user_repository import commit, git
 
 pytestmark = pytest.mark.real
 
@@ -114,6 +116,13 @@ def test_a_script_runs_in_its_own_environment_and_its_errors_end_the_command_in_
     assert {record["effective"]["launcher"] for record in records(home)} == {"fork"}
     assert {record["outcome"] for record in records(home)} == {"measured"}
 
+    debugged = home.accelsweep("debug", "train", "batch_size=32")
+    assert debugged.returncode == 0, debugged.stdout
+    assert "one run in the foreground, not recorded" in debugged.stdout
+    profiled = home.accelsweep("profile", "train", "batch_size=32")
+    assert profiled.returncode == 2, profiled.stdout
+    assert "profile requires accelsweep's own environment" in profiled.stdout
+
     script.write_text(text.replace("seed_everything(7)", 'raise RuntimeError("no data here")'))
     failed = home.accelsweep(*command, "--name", "other")
     assert failed.returncode == 2, failed.stdout
@@ -144,6 +153,52 @@ def _runs(script: Path) -> bool:
         and process.info["cwd"] == str(script.parent)
         for process in psutil.process_iter(["cmdline", "cwd"])
     )
+
+
+@pytest.mark.long  # features/ab/test_scripts.py plans versions of a script; only here they are measured
+def test_versions_and_environments_of_a_script_are_measured_side_by_side(make_home: Callable[..., Home]) -> None:
+    home = make_home("script")
+    git(home.path, "init", "--quiet", "--initial-branch=main")
+    text = (home.path / "train.py").read_text()
+    commit(home.path, {".gitignore": "sweeps/\nreports/\nmlflow.db\nmlartifacts/\nold/\nnew/\n__pycache__/\n"})
+    commit(home.path, {"train.py": f"import os, sys\nprint('second', os.getcwd(), sys.prefix)\n{text}"})
+    done = home.accelsweep("ab", "HEAD~1", "HEAD", "batch_size=64", "quality=val_acc", *SHORT, "repeats=1")
+    assert done.returncode == 0, done.stdout
+    assert {record["outcome"] for record in records(home, "ab-train")} == {"measured"}
+    versions = home.path / "sweeps/ab-train/versions"
+    for record in records(home, "ab-train"):
+        log = (home.path / "sweeps/ab-train/runs" / record["run"] / "run.log").read_text()
+        (tree,) = record["config"]["version"].values()
+        second = f"second {versions / tree[:12]} {sys.prefix}\n"
+        assert (second in log) == (record["axes"]["version"] == "HEAD")
+        assert record["files"].keys() == {"train.py"}
+    again = home.accelsweep("ab", "HEAD~1", "HEAD", "batch_size=64", "quality=val_acc", *SHORT, "repeats=1")
+    assert "2 settled already" in again.stdout
+
+    pythons = [environment(home.path / name, f"only-{name}") for name in ("old", "new")]
+    given = [word for python in pythons for word in ("--python", python)]
+    done = home.accelsweep(
+        "ab", *given, "batch_size=64", "quality=val_acc", *SHORT, "repeats=1", "--name", "environments"
+    )
+    assert done.returncode == 0, done.stdout
+    found = records(home, "environments")
+    assert {(record["outcome"], record["effective"]["launcher"]) for record in found} == {("measured", "fork")}
+    for record in found:
+        log = (home.path / "sweeps/environments/runs" / record["run"] / "run.log").read_text()
+        prefix = Path(record["axes"]["version"]).parents[1]
+        assert f"second {home.path} {prefix}\n" in log
+
+
+@pytest.mark.long  # tests of the features profile and test_snakemake_alone.py have the parts; a script has its own loop
+def test_a_script_is_profiled_and_measured_by_snakemake_alone(make_home: Callable[..., Home]) -> None:
+    home = make_home("script")
+    config = ("entry=python train.py", f"overrides=batch_size=32,64 quality=val_acc {' '.join(SHORT)} repeats=1")
+    alone = home.fresh_snakemake("--config", *config)
+    assert alone.returncode == 0, alone.stdout
+    assert {record["outcome"] for record in records(home)} == {"measured"}
+    profiled = home.accelsweep("profile", "train", "batch_size=32", "--steps", "3")
+    assert profiled.returncode == 0, profiled.stdout
+    assert "net.0 forward (Linear)" in profiled.stdout
 
 
 def test_a_project_is_described_once(make_home: Callable[..., Home]) -> None:

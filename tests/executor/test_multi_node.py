@@ -201,3 +201,17 @@ def test_a_node_creates_the_scratch_folder_that_the_job_created_on_the_first_nod
     own = {"ACCELSWEEP_SCRATCH": str(scratch)}
     subprocess.run(command, env={**os.environ, **node, **leases, **own}, check=True, capture_output=True)
     assert not scratch.exists(), "it belongs to the job"
+
+
+def test_a_node_runs_its_ranks_with_the_interpreter_that_the_executor_names(spec, tmp_path):
+    made = spec(num_nodes=2)
+    made.write()
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "rank $RANK: $@" >&2\nexit 7\n')
+    python.chmod(0o755)
+    node = {"SLURM_NODEID": "1", "LOCAL_WORLD_SIZE": "1", "ACCELSWEEP_LEASES": str(tmp_path / "leases")}
+    command = [sys.executable, "-m", "accelsweep.executor.node_agent", str(made.file()), "--python", str(python)]
+    done = subprocess.run(command, env={**os.environ, **node}, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "rank 1: -c import sys" in done.stderr
+    assert NodeReport.read(NodeReport.path(made, 1)).exit_codes == {1: 7}

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from environments import environment
 from projects import copy_project
 
 from accelsweep.errors import InputError
@@ -126,6 +127,16 @@ def test_the_environment_of_the_project_comes_before_the_active_one(tmp_path, mo
     assert project(tmp_path).python == str(folders[1] / "bin" / "python")
     (tmp_path / "accelsweep.yaml").write_text("python: named\n")
     assert project(tmp_path).python == str(folders[2] / "bin" / "python")
+
+
+def test_later_commands_repeat_the_environment_that_was_active(tmp_path, monkeypatch):
+    copy_project("script", tmp_path)
+    active = environment(tmp_path / "active", None)
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "active"))
+    assert project(tmp_path).measured.words == ["--entry", f"{active} train.py"]
+    assert project(tmp_path, "python train.py").measured.words == ["--entry", f"{active} train.py"]
+    (tmp_path / "accelsweep.yaml").write_text("python: active\n")
+    assert project(tmp_path).measured.words == []
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from environments import environment
 from projects import copy_project
 
 from accelsweep.errors import InputError
@@ -232,3 +233,31 @@ def test_a_lightning_cli_without_its_subcommand_or_with_a_wrong_key_is_refused_i
         make_plan(tmp_path, ["batch_size=32"], entry="python train.py")
     with pytest.raises(InputError, match=r"has the key 'model.hiden' \(did you mean 'model.hidden'\?\)$"):
         make_plan(tmp_path, ["model.hiden=8"], entry="python train.py fit --config config.yaml")
+
+
+SITE = "{name: box, scheduler: slurm, probe: false, nodes: 2, inventory: [{accelerator: cpu, model: x, count: 8}]}"
+
+
+def test_the_projects_conf_folder_provides_sites_and_nothing_else(script):
+    for name, text in {"site/box": SITE, "base": "repeats: 9", "measure/default": "{min_steps: 9}"}.items():
+        file = script / "conf" / f"{name}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    given = ["site=box", "batch_size=32,64", "devices=1,2", "num_nodes=1,2", "quality=val_acc"]
+    plan = make_plan(script, given)
+    assert plan.manifest.site.name == "box"
+    assert {setting.unsupported for setting in plan.settings} == {None}
+    assert plan.settings[0].config.measure.min_steps != 9
+    assert plan.manifest.options.repeats != 9
+    assert any(note.startswith("batch_size is assumed to apply to each rank") for note in plan.notes)
+    (script / "accelsweep.yaml").write_text("batch_is: per_device\n")
+    assert not any(note.startswith("batch_size is assumed") for note in make_plan(script, given).notes)
+
+
+def test_another_environment_may_use_several_nodes(script):
+    environment(script / ".venv", None)
+    file = script / "conf" / "site" / "box.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(SITE)
+    (setting,) = make_plan(script, ["site=box", "batch_size=32", "num_nodes=2", "quality=val_acc"]).settings
+    assert setting.unsupported is None

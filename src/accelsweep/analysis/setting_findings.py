@@ -34,6 +34,8 @@ _UNQUOTED = re.compile(r"[\w.+/:-]+")
 
 _OVERRIDE_KEY = re.compile(r"([+~]*)([\w.@/-]+)")
 
+_SCRIPT_OVERRIDE_KEY = re.compile(r"([+~]*(?:(?:project|sweep)\.)?)([\w.@/-]+)")
+
 
 @dataclass(frozen=True)
 class Context:
@@ -176,7 +178,7 @@ def rerun_command(manifest: Manifest, setting: PlannedSetting) -> str:
     This setting's values replace the axis overrides. No baseline is specified, because only one setting remains. If the
     sweep compares versions, all of them are measured.
     """
-    keys = {override: _sign_and_key(override) for override in manifest.overrides}
+    keys = {override: _sign_and_key(override, manifest.entry is not None) for override in manifest.overrides}
     other = [
         override
         for override, (_, key) in keys.items()
@@ -190,9 +192,9 @@ def rerun_command(manifest: Manifest, setting: PlannedSetting) -> str:
     return shlex.join(["accelsweep", *words, *other, *values, *baseline, *options])
 
 
-def _sign_and_key(override: str) -> tuple[str, str]:
-    """Split an override's key into its prefix, such as `+`, and the bare key."""
-    match = _OVERRIDE_KEY.match(override)
+def _sign_and_key(override: str, of_script: bool) -> tuple[str, str]:
+    """Split an override's key into its prefix, such as `+` or, with the user's own script, `project.`, and the rest."""
+    match = (_SCRIPT_OVERRIDE_KEY if of_script else _OVERRIDE_KEY).match(override)
     return (match[1], match[2]) if match else ("", override)
 
 

@@ -235,11 +235,13 @@ class Composer:
         overrides: Sequence[str] = (),
         home: Path | None = None,
         config_name: str = CONFIG_NAME,
+        fallback: Sequence[Path] = (),
     ) -> None:
         """Create a composer for the root config `config_name` and the other config files in `folders`.
 
         The first folder that contains a file takes precedence; the last one is the shipped folder. The folders in
-        `hydra.searchpath` are searched before the shipped folder, so the user's files override the shipped files.
+        `hydra.searchpath` are searched before the shipped folder, so the user's files override the shipped files. The
+        folders in `fallback` are searched last, for files that are not shipped.
         """
         users, shipped = list(folders[:-1]), folders[-1]
         entries = [_absolute_entry(entry, home or Path.cwd()) for entry in _searchpath_in(overrides)]
@@ -256,8 +258,10 @@ class Composer:
         for entry in entries:
             search_path.append(SEARCHPATH, entry)
         search_path.append("accelsweep" if folders[:-1] else "main", f"file://{shipped}")
+        for folder in fallback:
+            search_path.append("main", f"file://{folder}")
         search_path.append("schema", "structured://")
-        self.folders = (*users, shipped)
+        self.folders = (*users, shipped, *fallback)
         self._config_name = config_name
         self.used: set[str] = set()
         self.loader = CachingLoader(search_path)

@@ -70,7 +70,7 @@ def requested_plan(
         compositions=compositions,
         minutes=request.minutes,
     )
-    return request.extension.plan(home, request, make) if request.extension else make()
+    return request.extension.plan(home, request, make, trial) if request.extension else make()
 
 
 def plan_to_show(home: Path, request: Request, *, keep_profile: bool = False) -> Plan:

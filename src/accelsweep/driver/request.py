@@ -18,6 +18,7 @@ from accelsweep.significant_digits import parse_duration
 
 if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
+    from accelsweep.records.plan import TrialFindings
 
 
 class Extension(Frozen):
@@ -54,9 +55,9 @@ class Extension(Frozen):
         del plan
         return self
 
-    def plan(self, home: Path, request: Request, make: Callable[..., Plan]) -> Plan:
+    def plan(self, home: Path, request: Request, make: Callable[..., Plan], trial: TrialFindings | None) -> Plan:
         """Return the plan; `make` is `planning.plan.make_plan` with the request's options."""
-        del home, request
+        del home, request, trial
         return make()
 
     def run(self, home: Path, request: Request) -> int:

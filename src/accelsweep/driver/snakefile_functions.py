@@ -321,16 +321,17 @@ class Sweep:
 def load_sweep(config: Mapping[str, Any], *, is_main: bool) -> Sweep:
     """Return the sweep that Snakemake's config specifies; the main process may plan it first.
 
-    `config` contains either `sweep` (a planned sweep, as NAME or sweeps/NAME) or `experiment`, with `overrides` (Hydra
-    overrides, separated by spaces) and `name`; jobs receive the same config. Raises WorkflowError, which Snakemake
-    prints without a traceback.
+    `config` contains `sweep` (a planned sweep, as NAME or sweeps/NAME), or `experiment` or `entry` (the command of the
+    user's own training script) with `overrides` (Hydra overrides, separated by spaces) and `name`; jobs receive the
+    same config. Raises WorkflowError, which Snakemake prints without a traceback.
     """
     from snakemake.exceptions import WorkflowError
 
     keep_restarts()
     try:
         home = Path.cwd()
-        folder = _plan(home, config) if is_main and "experiment" in config else existing_sweep(home, _name(config))
+        is_planned = {"experiment", "entry"}.isdisjoint(config)
+        folder = existing_sweep(home, _name(config)) if is_planned or not is_main else _plan(home, config)
         sweep = Sweep(folder, Manifest.read(folder.manifest))
         if is_main:
             _prepare(sweep)
@@ -367,7 +368,9 @@ def _plan(home: Path, config: Mapping[str, Any]) -> SweepFolder:
 
     overrides = str(config.get("overrides", ""))
     name = str(config["name"]) if "name" in config else None
-    plan = make_plan(home, [f"experiment={config['experiment']}", *shlex.split(overrides)], name=name)
+    entry = str(config["entry"]) if "entry" in config else None
+    experiment = [f"experiment={config['experiment']}"] if "experiment" in config else []
+    plan = make_plan(home, [*experiment, *shlex.split(overrides)], name=name, entry=entry)
     if plan.manifest.site.scheduler != "local" and not {"'", '"'}.isdisjoint(overrides):
         raise InputError(
             "overrides with quotes do not reach cluster jobs intact: Snakemake passes them through two shells. "
@@ -381,6 +384,9 @@ def _name(config: Mapping[str, Any]) -> str:
     for key in ("sweep", "name"):
         if key in config:
             return sweep_name_in(str(config[key]))
-    if "experiment" in config and SWEEP_VARIABLE in os.environ:
+    if SWEEP_VARIABLE in os.environ and not {"experiment", "entry"}.isdisjoint(config):
         return os.environ[SWEEP_VARIABLE]
-    raise InputError("name a sweep: --config sweep=NAME for a planned one, or --config experiment=NAME to plan it")
+    raise InputError(
+        "name a sweep: --config sweep=NAME for a planned one, or --config experiment=NAME or entry='python SCRIPT' to "
+        "plan it"
+    )

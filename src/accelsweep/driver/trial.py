@@ -29,6 +29,7 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[TrialFind
     has no supported setting. Raises InputError if the trial fails, with the script's own error, or if its first batch
     has an unexpected size.
     """
+    from accelsweep.executor.code_versions import CodeVersion
     from accelsweep.executor.trial import try_setting
 
     project = plan.manifest.entry
@@ -40,7 +41,10 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[TrialFind
         return plan
     setting = min(several or supported[:1], key=lambda each: each.config.world_size)
     say(f"trying a few steps first: {describe_axes(setting.axes)}")
-    trial = try_setting(folder, project, setting, plan.manifest.options.limits)
+    trees = plan.versioned.trees if plan.versioned else ()
+    tree = next((tree for tree in trees if tree.version.id == setting.config.version_id), None)
+    version = None if tree is None else CodeVersion.of(folder, tree)
+    trial = try_setting(folder, project, setting, plan.manifest.options.limits, version)
     result = trial.result
     if result is None or result.effective is None:
         if project.python is not None and setting.config.entry is not None:

@@ -191,7 +191,9 @@ class AttemptRunner:
         self.lock.confirm()
         run_folder, config = self.run_folder(spec.run), self.block.configs[spec.run.setting]
         read = sorted({path for result in results.values() for path in result.files})
-        files = {path: file_identity(self.folder.home / path) for path in read}
+        version = self.current.versions.get(config)
+        home = self.folder.home if version is None else version.home
+        files = {path: file_identity(home / path) for path in read}
         write_record(
             run_folder, spec, config, conclusion, results, provenance, wall_seconds, doubts, largest_batch, files
         )

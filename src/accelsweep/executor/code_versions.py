@@ -27,6 +27,17 @@ class CodeVersion:
     folder: Path
     path: ImportPath
 
+    @classmethod
+    def of(cls, folder: SweepFolder, tree: Tree) -> CodeVersion:
+        """Return the version of a sweep that has this tree."""
+        home = folder.version(tree.version.id) if tree.checkout else folder.home
+        return cls(tree, home, version_import_path(folder, tree))
+
+    @property
+    def home(self) -> Path:
+        """The folder in the version's tree that corresponds to the working directory."""
+        return self.folder / self.tree.place
+
     @property
     def python(self) -> str | None:
         """The version's own interpreter; None for this process's interpreter."""
@@ -60,12 +71,22 @@ class ProjectEnvironment:
     """The environment of the user's own training script.
 
     `python` is its interpreter, or None for accelsweep's own; `path` is where the interpreter finds accelsweep, and
-    `package` is the Lightning package whose Trainer the script uses.
+    `package` is the Lightning package whose Trainer the script uses. `version` is the script's version, if any.
     """
 
     python: str | None
     path: Path
     package: str
+    version: CodeVersion | None = None
+
+    @classmethod
+    def of(
+        cls, project: MeasuredProject, config: SettingConfig, parent: Path, version: CodeVersion | None
+    ) -> ProjectEnvironment:
+        """Return the environment of a setting's runs; `parent` is where a folder for its import path may be created."""
+        assert config.entry is not None, "the caller checks"
+        python = None if version is None else version.python
+        return cls(python or project.python, worker_folder(parent), config.entry.package, version)
 
     @property
     def needs_spawn(self) -> bool:
@@ -75,11 +96,11 @@ class ProjectEnvironment:
     @property
     def environment(self) -> dict[str, str]:
         """The variables that make accelsweep importable for the project's interpreter and select its Lightning."""
-        package = {PACKAGE_VARIABLE: self.package}
-        if self.python is None:
-            return package
-        inherited = os.environ.get("PYTHONPATH")
-        return {**package, "PYTHONPATH": os.pathsep.join([str(self.path), *([inherited] if inherited else [])])}
+        variables = {PACKAGE_VARIABLE: self.package, **(self.version.environment if self.version else {})}
+        if self.python is not None:
+            inherited = os.environ.get("PYTHONPATH")
+            variables["PYTHONPATH"] = os.pathsep.join([str(self.path), *([inherited] if inherited else [])])
+        return variables
 
 
 RunCode = CodeVersion | ProjectEnvironment
@@ -121,16 +142,15 @@ class CodeVersions:
 
         Raises AccelsweepError if the config specifies a version that has no tree.
         """
+        version = self.require(config)
         if config.entry is None or self.project is None:
-            return self.require(config)
-        return ProjectEnvironment(self.project.python, worker_folder(self._folder.root), config.entry.package)
+            return version
+        return ProjectEnvironment.of(self.project, config, self._folder.root, version)
 
     def _read(self, name: str) -> CodeVersion | None:
         try:
             tree = Tree.read(self._folder.version_file(name))
         except (FileNotFoundError, DamagedFile):
             return None
-        folder = self._folder.version(name) if tree.checkout else self._folder.home
-        if not folder.is_dir():
-            return None
-        return CodeVersion(tree, folder, version_import_path(self._folder, tree))
+        version = CodeVersion.of(self._folder, tree)
+        return version if version.folder.is_dir() else None

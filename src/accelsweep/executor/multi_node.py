@@ -71,10 +71,11 @@ def check_multi_node(config: SettingConfig, container: str | None = None) -> Non
 
 def start_on_nodes(launch: Launch, cpus: int) -> RemoteRanks:
     """Start the ranks of `launch`: a node agent with `cpus` CPU cores on each node."""
+    python = () if launch.python is None else ("--python", launch.python)
     request = SrunRequest(
         nodes=launch.spec.config.num_nodes,
         cpus=cpus,
-        arguments=("-P", "-m", "accelsweep.executor.node_agent", str(launch.spec.file())),
+        arguments=("-P", "-m", "accelsweep.executor.node_agent", str(launch.spec.file()), *python),
         environment={**launch.environment, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"},
     )
     if SRUN_PROXY_VARIABLE in os.environ:

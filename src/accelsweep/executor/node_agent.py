@@ -17,7 +17,7 @@ from pathlib import Path
 
 from accelsweep.devices import linux
 from accelsweep.executor.device_lease import Lease, NotEnoughDevices, leased
-from accelsweep.executor.launch import Launch, Launcher, kill_leftovers
+from accelsweep.executor.launch import Launch, Launcher, LaunchMethod, kill_leftovers
 from accelsweep.executor.multi_node import NodeReport, stacks_request
 from accelsweep.executor.stack_traces import print_stacks
 from accelsweep.ipc import Interrupted, Signals
@@ -37,12 +37,16 @@ def main(arguments: list[str] | None = None) -> int:
     """Run this node's ranks of the spec named on the command line; return the exit code."""
     parser = parser_for("executor.node_agent", "Run the ranks of a run on one of its nodes.")
     parser.add_argument("spec", type=Path, help="the run's spec file")
+    parser.add_argument("--python", help="the interpreter of the ranks' environment, if it is not this one")
     options = parser.parse_args(arguments)
-    return exit_code_of(lambda: run_node(RunSpec.read(options.spec)))
+    return exit_code_of(lambda: run_node(RunSpec.read(options.spec), options.python))
 
 
-def run_node(spec: RunSpec) -> None:
-    """Run this node's ranks of `spec`. Slurm's variables provide the node's number; ours provide the rendezvous."""
+def run_node(spec: RunSpec, python: str | None = None) -> None:
+    """Run this node's ranks of `spec` with the interpreter `python`, by default this one.
+
+    Slurm's variables provide the node's number; ours provide the rendezvous and, for another environment, its path.
+    """
     node, signals = node_number(), Signals()
     local_size = int(os.environ["LOCAL_WORLD_SIZE"])
     ranks = range(node * local_size, (node + 1) * local_size)
@@ -53,7 +57,7 @@ def run_node(spec: RunSpec) -> None:
         try:
             holder, models = f"{spec.run.name} of {spec.sweep}", spec.device_models
             with leased(spec.config, holder, _pause_until_timeout(signals), _say, models) as lease:
-                _run(spec, report, ranks, lease, signals)
+                _run(spec, report, ranks, lease, signals, python)
         except NotEnoughDevices as error:
             _fail(spec, report, ranks, f"{report.host}: {error}")
         except Interrupted:
@@ -76,11 +80,12 @@ def _scratch_folder(node: int) -> Iterator[None]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _run(spec: RunSpec, report: NodeReport, ranks: range, lease: Lease, signals: Signals) -> None:
+def _run(spec: RunSpec, report: NodeReport, ranks: range, lease: Lease, signals: Signals, python: str | None) -> None:
     launcher, oom_kills_before = Launcher(), linux.oom_kills()
-    method = launcher.method_for(spec.config, _say)
+    # another environment's fork server would serve a single run
+    method: LaunchMethod = "spawn" if python is not None else launcher.method_for(spec.config, _say)
     environment = {**os.environ, "NODE_RANK": str(report.node), **lease.environment, **spec.config.env}
-    local = launcher.start(Launch(spec, method, environment, 2, lease.descriptors), ranks)
+    local = launcher.start(Launch(spec, method, environment, 2, lease.descriptors, python), ranks)
     terminated, written = False, 0
     while not local.all_ended:
         if signals.stop is not None and not terminated:

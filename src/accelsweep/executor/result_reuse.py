@@ -74,7 +74,7 @@ class CurrentConditions:
         installed = version.tree.software if version is not None else {}
         packages: Iterable[str] = PACKAGES
         if config.entry is not None and self.versions.project is not None:
-            installed, packages = self.versions.project.software, PROJECT_PACKAGES
+            installed, packages = installed or self.versions.project.software, PROJECT_PACKAGES
         software = {package: installed[package] for package in packages if package in installed}
         current = self._cache[_cache_key(config)] = fingerprint(sources, config.accelerator, software)
         return replace(current, links=self._links(config))
@@ -88,10 +88,16 @@ class CurrentConditions:
             now = replace(now, sources=then.sources)  # the tree was deleted; its commit cannot change
         if self._cluster is not None:
             then, now = (self._visible_to_driver(node, record.config, self._cluster) for node in (then, now))
-        changed = (path for path, identity in record.files.items() if file_identity(self._home / path) != identity)
-        if (path := next(changed, None)) is not None:
+        if (path := self._changed_file(record)) is not None:
             return f"{path} has changed"
         return None if then.matches(now) else difference(then, now)
+
+    def _changed_file(self, record: Record) -> str | None:
+        version = self.versions.get(record.config)
+        if record.config.version is not None and (version is None or version.tree.checkout):
+            return None  # the files of a version's tree cannot change
+        changed = (path for path, identity in record.files.items() if file_identity(self._home / path) != identity)
+        return next(changed, None)
 
     def _import_path(self, config: SettingConfig) -> ImportPath:
         version = self.versions.get(config)

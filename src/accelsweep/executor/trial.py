@@ -10,11 +10,10 @@ from accelsweep.config.setting import Setting, with_full_paths
 from accelsweep.config.sweep_options import Limits
 from accelsweep.executor.attempt import RankRunner
 from accelsweep.executor.attempt_outcome import Conclusion, conclude
-from accelsweep.executor.code_versions import ProjectEnvironment
+from accelsweep.executor.code_versions import CodeVersion, ProjectEnvironment
 from accelsweep.executor.device_lease import leased
 from accelsweep.executor.launch import Launcher
 from accelsweep.executor.recording import read_results
-from accelsweep.installation import worker_folder
 from accelsweep.ipc import Interrupted, Signals
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import MeasuredProject
@@ -35,18 +34,26 @@ class Trial:
     result: RankResult | None
 
 
-def try_setting(folder: SweepFolder, project: MeasuredProject, setting: Setting, limits: Limits) -> Trial:
+def try_setting(
+    folder: SweepFolder,
+    project: MeasuredProject,
+    setting: Setting,
+    limits: Limits,
+    version: CodeVersion | None = None,
+) -> Trial:
     """Run a few steps of a setting on this machine. Raises KeyboardInterrupt if stopped, and NotEnoughDevices.
 
-    The first batch may have any size.
+    The first batch may have any size. `version` is the setting's version of the script, if the sweep compares any.
     """
     try:
-        return _try_setting(folder, project, setting, limits)
+        return _try_setting(folder, project, setting, limits, version)
     except Interrupted:
         raise KeyboardInterrupt from None
 
 
-def _try_setting(folder: SweepFolder, project: MeasuredProject, setting: Setting, limits: Limits) -> Trial:
+def _try_setting(
+    folder: SweepFolder, project: MeasuredProject, setting: Setting, limits: Limits, version: CodeVersion | None
+) -> Trial:
     signals = Signals()
     with temporary_folder("trial") as attempt, signals.caught():
         config = with_full_paths(setting.config, folder.home)
@@ -65,8 +72,7 @@ def _try_setting(folder: SweepFolder, project: MeasuredProject, setting: Setting
         spec.write()
         holder = f"process {os.getpid()} (a trial of {folder.name})"
         with leased(config, holder, signals.pause, lambda line: print(line, file=sys.stderr)) as lease:  # noqa: T201
-            package = "lightning" if config.entry is None else config.entry.package
-            code = ProjectEnvironment(project.python, worker_folder(attempt), package)
+            code = ProjectEnvironment.of(project, config, attempt, version)
             ending = RankRunner(Launcher(), signals).run(spec, "spawn", lease, code, limits)
         results = read_results(spec, ending.reported)
         conclusion = conclude(spec, ending, results, limits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -28,9 +28,9 @@ from accelsweep.installation import shipped_root
 from accelsweep.plain_json import MISSING, look_up
 from accelsweep.planning import auto_batch_size, config_validation, unsupported, user_class_check
 from accelsweep.planning.config_validation import Rule
-from accelsweep.planning.entry_point import Project
+from accelsweep.planning.entry_point import PROJECT_FILE, Project, measured_project
 from accelsweep.planning.project_config import Compositions, ProjectConfigs
-from accelsweep.planning.project_overrides import DEFAULT_AXES, DEFAULT_MINUTES, ProjectGrid
+from accelsweep.planning.project_overrides import DEFAULT_AXES, ProjectGrid
 from accelsweep.planning.source_digests import ImportPath, entry_digests, measured_targets, source_digests
 from accelsweep.planning.user_class_overrides import optimizer_notes, with_user_targets
 from accelsweep.records.plan import Excluded, FoundBatch, Manifest, MeasuredProject, TrialFindings
@@ -106,11 +106,15 @@ class CheckedGrid:
 
 @dataclass(frozen=True)
 class VersionedGrid:
-    """The grid of all versions, the digests of their sources, and their source trees."""
+    """The grid of all versions, the digests of their sources, and their source trees.
+
+    `entry` is the user's own training script in the first version, if the sweep measures one.
+    """
 
     grid: CheckedGrid
     sources: dict[str, str]
     trees: tuple[Tree, ...]
+    entry: MeasuredProject | None = None
 
 
 def checked_grid(
@@ -194,6 +198,7 @@ def _checked_grid(
             *composer.shadowed_files().values(),
             *expanded.notes,
             *(project.notes if project is not None else ()),
+            *(_batch_note(project, points.values(), site) if project is not None else ()),
             *_notes(len(grid.jobs), every, rules),
             *hydra_key_notes([composer.parse(line) for line in overrides]),
             *optimizer_notes(composer, overrides, (point.config for point in every)),
@@ -208,9 +213,20 @@ def _split_overrides(
     own = [key for key in composer.master(()) if key not in ("hydra", "model", "data", "optimizer", "trainer", "loop")]
     split = project.split(composer, overrides, [*map(str, own), "site", "prices", "measure"])
     given = {composer.parse(line).key_or_group for line in split.ours}
-    if not split.theirs and given.isdisjoint(DEFAULT_AXES):
+    if project.minutes is not None and not split.theirs and given.isdisjoint(DEFAULT_AXES):
         project.defaults = [line for line in project.default_axes() if line.partition("=")[0] not in given]
     return (*project.quality_overrides(split.ours), *project.defaults, *split.ours), split.theirs
+
+
+def _batch_note(project: ProjectGrid, points: Iterable[CheckedPoint], site: Site) -> Iterator[str]:
+    """Yield what is assumed about the batch size if no trial will show it."""
+    if site.scheduler == "local" or project.batch_meaning is not None:
+        return
+    if any(point.config.world_size > 1 for point in points):
+        yield (
+            "batch_size is assumed to apply to each rank, because nothing is tried on a cluster: if the ranks divide "
+            f"it, write `batch_is: global` into {PROJECT_FILE}, else `batch_is: per_device`"
+        )
 
 
 def site_of(composer: Composer, overrides: Sequence[str]) -> Site:
@@ -347,17 +363,18 @@ def entry_grid(
     The last part is the overrides, with those of a sweep without axes.
 
     `earlier` is the sweep's previous plan. Its trial counts unless `trial` is given, and the values of the environment
-    that it found are kept as long as the project's sources are the same.
-    `minutes` is about how long a sweep without axes may take. `compositions` are those known so far; new
-    ones are added.
+    that it found are kept as long as the project's sources are the same. `minutes` is about how long a sweep without
+    axes may take; None if no axes are added. `compositions` are those known so far; new ones are added.
     """
-    composer = Composer((shipped_root() / "conf",), overrides, project.home, ENTRY_CONFIG_NAME)
+    own = project.home / "conf"  # may be the project's own; only its sites and prices are accelsweep's
+    fallback = [own] if any((own / group).is_dir() for group in ("site", "prices")) else []
+    composer = Composer((shipped_root() / "conf",), overrides, project.home, ENTRY_CONFIG_NAME, fallback)
     sources = entry_digests(project.home, EntryPoint(project.entry.kind, project.entry.command))
     with ProjectConfigs.of(project, compositions) as configs:
         before = None if earlier is None else earlier.entry
         kept = before.kept if earlier is not None and before is not None and earlier.sources == sources else {}
         trial = trial if before is None or trial is not None else before.trial
-        sides = ProjectGrid(project, configs, minutes or DEFAULT_MINUTES, trial, kept)
+        sides = ProjectGrid(project, configs, minutes, trial, kept)
         grid = checked_grid(composer, overrides, project.home, project=sides)
     known = {"batch_is": sides.batch_meaning, "trial": trial, "kept": sides.found}
     measured = project.measured.model_copy(update=known)
@@ -380,11 +397,15 @@ def project_grid(
     return grid, source_digests(sorted(targets), path)
 
 
-def comparison_name(home: Path, overrides: Sequence[str], command: str = "ab") -> str:
-    """Return the default name of a sweep that compares versions or nodes: `COMMAND-EXPERIMENT`.
+def comparison_name(home: Path, overrides: Sequence[str], command: str = "ab", entry: str | None = None) -> str:
+    """Return the default name of a sweep that compares versions or nodes: `COMMAND-EXPERIMENT`, or `COMMAND-SCRIPT`.
 
-    The name cannot collide with that of a plain sweep of the same experiment.
+    The name cannot collide with that of a plain sweep of the same experiment or script. `entry` is the command that
+    runs the user's own training script.
     """
+    project = measured_project(home, entry, overrides)
+    if project is not None:
+        return f"{command}-{project.measured.default_name}"
     composer = Composer.of(home, overrides)
     master = composer.master(with_user_targets(composer, overrides))
     name = OmegaConf.select(master, "name") or master.hydra.runtime.choices.get("experiment") or "sweep"

@@ -92,13 +92,15 @@ class EntrySource:
 class Project:
     """The user's project in `home`: its training script, its interpreter, and its `accelsweep.yaml`.
 
-    `found` is True if the script was found by searching rather than named; `typed` is the value of `--entry`, if given.
+    `activated` is True if the interpreter depends on the shell's active environment. `found` is True if the script was
+    found by searching rather than named; `typed` is the value of `--entry`, if given.
     """
 
     home: Path
     entry: EntrySource
     file: ProjectFile
     python: str
+    activated: bool
     found: bool
     typed: str | None = None
 
@@ -121,8 +123,9 @@ class Project:
         if not self.own_environment:
             return MeasuredProject(command=self.command, kind=self.entry.kind, typed=self.typed)
         refuse_unsuitable(self.python, self._software, self.distribution)
+        typed = shlex.join([self.python, *self.entry.command]) if self.activated else self.typed
         return MeasuredProject(
-            command=self.command, kind=self.entry.kind, typed=self.typed, python=self.python, software=self._software
+            command=self.command, kind=self.entry.kind, typed=typed, python=self.python, software=self._software
         )
 
     def check_imports(self) -> None:
@@ -186,17 +189,21 @@ def _composes(override: str) -> bool:
     return key.split(".")[0] in ("model", "data") and key.endswith("._target_")
 
 
-def project_in(home: Path, entry: str | None, *, required: bool = True) -> Project | None:
+def project_in(
+    home: Path, entry: str | None, *, required: bool = True, environment: Path | None = None
+) -> Project | None:
     """Return the project in `home`, with the script from the command `entry`, from `accelsweep.yaml` or from a search.
 
-    Returns None if no script is named or found and none is `required`. Raises InputError if there are several
-    candidates, or if the script, the interpreter or `accelsweep.yaml` is invalid.
+    Relative paths of interpreters refer to `environment`, by default `home`. Returns None if no script is named or
+    found and none is `required`. Raises InputError if there are several candidates, or if the script, the interpreter
+    or `accelsweep.yaml` is invalid.
     """
-    file = _project_file(home)
+    file, environment = _project_file(home), environment or home
     given = entry if entry is not None else file.entry
     if given is not None:
-        python, source = _parse_command(home, given)
-        return Project(home, source, file, python or _interpreter(home, file), found=False, typed=entry)
+        python, source = _parse_command(home, given, environment)
+        python = python or _declared_interpreter(environment, file)
+        return Project(home, source, file, python or _active_interpreter(), python is None, found=False, typed=entry)
     candidates = list(training_scripts(home))
     if not candidates:
         if required:
@@ -209,7 +216,8 @@ def project_in(home: Path, entry: str | None, *, required: bool = True) -> Proje
     if others:
         listed = ", ".join(f"--entry 'python {each.name}'" for each in (first, *others))
         raise InputError(f"{home} contains several training scripts; choose one: {listed}")
-    return Project(home, first, file, _interpreter(home, file), found=True)
+    python = _declared_interpreter(environment, file)
+    return Project(home, first, file, python or _active_interpreter(), python is None, found=True)
 
 
 def _project_file(home: Path) -> ProjectFile:
@@ -225,7 +233,7 @@ def _project_file(home: Path) -> ProjectFile:
     return validated(ProjectFile, content or {}, "", lambda _: str(path))
 
 
-def _parse_command(home: Path, given: str) -> tuple[str | None, EntrySource]:
+def _parse_command(home: Path, given: str, environment: Path) -> tuple[str | None, EntrySource]:
     """Return a command's script, and its interpreter if that is more specific than `python` or `python3`."""
     try:
         words = shlex.split(given)
@@ -245,20 +253,23 @@ def _parse_command(home: Path, given: str) -> tuple[str | None, EntrySource]:
         raise InputError(f"--entry {given!r}: {path} is not valid Python")
     python = None if python in (None, "python", "python3") else python
     if python is not None:
-        python = _existing_interpreter(home, python, f"--entry {given!r}")
+        python = _existing_interpreter(environment, python, f"--entry {given!r}")
     return python, replace(source, command=tuple(words))
 
 
-def _interpreter(home: Path, file: ProjectFile) -> str:
-    """Return the project's interpreter: that of `accelsweep.yaml`, its `.venv`, the active environment, or ours."""
+def _declared_interpreter(home: Path, file: ProjectFile) -> str | None:
+    """Return the interpreter that the project itself determines: that of `accelsweep.yaml`, or that of its `.venv`."""
     if file.python is not None:
         return _existing_interpreter(home, file.python, f"python in {home / PROJECT_FILE}")
+    python = home / ".venv" / "bin" / "python"
+    return str(python) if os.access(python, os.X_OK) else None
+
+
+def _active_interpreter() -> str:
+    """Return the interpreter of the active environment, or ours."""
     active = (os.environ.get(name) for name in ("VIRTUAL_ENV", "CONDA_PREFIX"))
-    for folder in (home / ".venv", *(Path(name) for name in active if name)):
-        python = folder / "bin" / "python"
-        if os.access(python, os.X_OK):
-            return str(python)
-    return sys.executable
+    pythons = (Path(name) / "bin" / "python" for name in active if name)
+    return next((str(python) for python in pythons if os.access(python, os.X_OK)), sys.executable)
 
 
 def _existing_interpreter(home: Path, given: str, where: str) -> str:

@@ -32,6 +32,7 @@ from accelsweep.planning.checked_grid import (
 )
 from accelsweep.planning.entry_point import measured_project
 from accelsweep.planning.project_config import Compositions
+from accelsweep.planning.project_overrides import DEFAULT_MINUTES
 from accelsweep.planning.randomized_blocks import (
     BlockDesign,
     DesignInput,
@@ -159,14 +160,15 @@ def make_plan(
     compositions = {} if compositions is None else compositions
     with _raised_gc_threshold():
         project = None if versioned else measured_project(home, entry, overrides)
-        measured, script = None, None
+        measured = versioned.entry if versioned else None
         if project is not None:
             script = project.measured.default_name
-            earlier = _earlier_manifest(SweepFolder(home, name or _typed_name(overrides) or script))
-            grid, sources, measured, overrides = entry_grid(project, overrides, earlier, trial, minutes, compositions)
+            varied = None if part else DEFAULT_MINUTES if minutes is None else minutes
+            earlier = earlier_manifest(SweepFolder(home, name or _typed_name(overrides) or script))
+            grid, sources, measured, overrides = entry_grid(project, overrides, earlier, trial, varied, compositions)
         else:
             grid, sources = (versioned.grid, versioned.sources) if versioned else project_grid(home, overrides, {})
-        folder = _sweep_folder(home, name, grid, script)
+        folder = _sweep_folder(home, name, grid, None if measured is None else measured.default_name)
         previous = read_previous_plan(folder)
         before = previous.manifest
         if before is None:
@@ -248,7 +250,8 @@ def _typed_name(overrides: Sequence[str]) -> str | None:
     return next(named, None)
 
 
-def _earlier_manifest(folder: SweepFolder) -> Manifest | None:
+def earlier_manifest(folder: SweepFolder) -> Manifest | None:
+    """Return the sweep's plan on disk; None if there is none that can be read."""
     try:
         return Manifest.read(folder.manifest)
     except (FileNotFoundError, AccelsweepError):

@@ -80,7 +80,7 @@ class ProjectGrid:
 
     project: Project
     configs: ProjectConfigs | None
-    minutes: float
+    minutes: float | None
     trial: TrialFindings | None = None
     kept: Mapping[str, Any] = field(default_factory=dict)
     auto: str = "cpu"
@@ -367,6 +367,7 @@ class ProjectGrid:
 
         The project's own values come first, which makes them the baseline.
         """
+        assert self.minutes is not None, "the caller has checked"
         minutes = self.minutes
         axes: dict[str, list[Any]] = {
             "batch_size": self._default_batch_sizes(),
@@ -479,15 +480,10 @@ class ProjectGrid:
             "package": self.project.package,
             "kept_values": self._keep_values(composed),
         }
-        unsupported = unsupported or self._divide_batch(scientific) or self._unsupported_nodes(scientific)
+        unsupported = unsupported or self._divide_batch(scientific)
         stated = self.project.file.samples_per_step
         scientific["entry"]["samples_per_step"] = scientific["batch_size"] if stated == "batch_size" else stated
         return GridPoint(axes, scientific, plan_config, composed.choices, frozenset(), unsupported)
-
-    def _unsupported_nodes(self, scientific: Mapping[str, Any]) -> str | None:
-        if scientific["num_nodes"] == 1 or not self.project.own_environment:
-            return None
-        return f"num_nodes={scientific['num_nodes']}: runs on several nodes require accelsweep's own environment"
 
     def _default(self, axis: str) -> Any:
         defaults = {"accelerator": self.auto, "devices": 1, "num_nodes": 1, "precision": "32-true", "batch_size": 1}

@@ -168,10 +168,11 @@ class TrialFindings(Frozen):
 class MeasuredProject(Frozen):
     """The user's own training script, if a sweep measures one.
 
-    `typed` is the option --entry, if it was given. `python` is the project's interpreter and `software` the versions of
-    Python and of its packages; None and empty for accelsweep's own environment. `batch_is` is what the script's batch
-    size means on several ranks; None if unknown. `trial` is None if there was no trial. `kept` maps calls of
-    resolvers in the project's config, such as `oc.env:DATA`, to what they return in all runs of the sweep.
+    `typed` is the value of --entry that a command needs in order to find the same script and interpreter, if any.
+    `python` is the project's interpreter and `software` the versions of Python and of its packages; None and empty for
+    accelsweep's own environment. `batch_is` is what the script's batch size means on several ranks; None if unknown.
+    `trial` is None if there was no trial. `kept` maps calls of resolvers in the project's config, such as
+    `oc.env:DATA`, to what they return in all runs of the sweep.
     """
 
     command: str

@@ -124,6 +124,8 @@ def _run_task(spec: RunSpec, place: RankPlace, report: RankReport) -> None:
         measure()
         report.result(place.rank).write(spec.rank_result(place.rank))  # the script may not let the process end
 
+    if version_tree is not None:
+        os.chdir(version_tree.folders[0])
     run_entry_point(spec, place, measure_and_write)
 
 

@@ -8,6 +8,7 @@ import random
 from pathlib import Path
 
 import pytest
+from projects import copy_project
 from simulated_sweep import make_manifest, make_run
 
 from accelsweep.analysis.analyse_sweep import analyse
@@ -45,6 +46,19 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "refuse_without", lambda _engine, _site: None)
     monkeypatch.setattr("accelsweep.driver.run_sweep.check_profile", lambda _profile, _site: None)
     monkeypatch.setattr("accelsweep.driver.run_sweep.refuse_without", lambda _engine, _site: None)
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("two_nodes")
+def test_a_fleet_measures_the_users_own_script_with_its_own_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    overrides = ("site=slurm_example", "accelerator=cpu", "quality=val_acc")
+    preview_fleet(copy_project("script", tmp_path), make_request(*overrides, entry="python train.py"))
+    output = capsys.readouterr().out
+    assert "fleet-train, revision 1: 1 settings" in output
+    assert "6 blocks (6 new), 6 runs" in output
 
 
 @pytest.mark.usefixtures("two_nodes")

@@ -34,6 +34,7 @@ from accelsweep.results import Doubt
 if TYPE_CHECKING:
     from accelsweep.analysis.compare_sweeps import Gate, GateResult, GateState
     from accelsweep.planning.plan import Plan
+    from accelsweep.records.plan import TrialFindings
 
 
 class VersionsRequest(Extension):
@@ -72,21 +73,25 @@ class VersionsRequest(Extension):
         if gate is not None and request.until_decided and not has_threshold:
             # With a different threshold, the additional blocks might not settle whether the gate passes.
             request = replace(request, overrides=(*overrides, f"analysis.threshold={gate.threshold:g}"))
-        return replace(request, name=request.name or comparison_name(home, request.overrides))
+        name = request.name or comparison_name(home, request.overrides, entry=request.entry)
+        return replace(request, name=name)
 
     def pinned(self, plan: Plan) -> VersionsRequest:
         """Return the request with its names pinned to the plan's commits."""
         return self.model_copy(update={"pins": plan.manifest.compared}) if self.names else self
 
-    def plan(self, home: Path, request: Request, make: Callable[..., Plan]) -> Plan:
+    def plan(self, home: Path, request: Request, make: Callable[..., Plan], trial: TrialFindings | None) -> Plan:
         """Check out the versions and return the plan."""
         from accelsweep.features.ab.planning import versioned_grid
         from accelsweep.features.ab.version_trees import version_trees
+        from accelsweep.planning.entry_point import measured_project
 
         assert request.name is not None, "`resolved` sets the sweep's name"
         folder = SweepFolder(home, request.name)
-        with version_trees(folder, self.names, self.pythons, self.pins, keep=not self.preview) as trees:
-            return make(versioned=versioned_grid(folder, trees, request.overrides))
+        project = measured_project(home, request.entry, request.overrides)
+        script = project is not None
+        with version_trees(folder, self.names, self.pythons, self.pins, script=script, keep=not self.preview) as trees:
+            return make(versioned=versioned_grid(folder, trees, request.overrides, project, trial))
 
     def run(self, home: Path, request: Request) -> int:
         """Measure the versions, print the gate's result, and return the exit code."""
@@ -245,7 +250,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[st
     return tuple(word for word in arguments if word not in overrides), overrides
 
 
-@measures(without=("entry", "minutes"))
+@measures(without=("minutes",))
 def ab(
     request: Request,
     arguments: Annotated[

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from accelsweep.config.versions import Tree, Version
 from accelsweep.errors import InputError
 from accelsweep.plain_json import MISSING, canonical_json, look_up
 from accelsweep.planning import user_class_check
-from accelsweep.planning.checked_grid import CheckedGrid, VersionedGrid, checked_grid
+from accelsweep.planning.checked_grid import CheckedGrid, VersionedGrid, checked_grid, entry_grid
+from accelsweep.planning.entry_point import Project, project_in
+from accelsweep.planning.plan import earlier_manifest
 from accelsweep.planning.source_digests import (
     ImportPath,
     is_package_below,
@@ -27,17 +30,40 @@ from accelsweep.planning.source_digests import (
     version_import_path,
 )
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Excluded, axes_without_version
+from accelsweep.records.plan import Excluded, MeasuredProject, TrialFindings, axes_without_version
 from accelsweep.run_config import VERSION
 
 
-def versioned_grid(folder: SweepFolder, trees: Sequence[Tree], overrides: Sequence[str]) -> VersionedGrid:
+@dataclass(frozen=True)
+class _VersionGrid:
+    """One version's grid, the digests of its sources, and its script, if the sweep measures the user's own."""
+
+    tree: Tree
+    grid: CheckedGrid
+    sources: dict[str, str]
+    entry: MeasuredProject | None = None
+
+
+def versioned_grid(
+    folder: SweepFolder,
+    trees: Sequence[Tree],
+    overrides: Sequence[str],
+    project: Project | None = None,
+    trial: TrialFindings | None = None,
+) -> VersionedGrid:
     """Return the settings of all versions; the versions of each setting are adjacent, starting with the first version.
 
-    Sweep-wide options come from the last version, which is the one under test. Raises InputError if any version
+    Sweep-wide options come from the last version, which is the one under test. `project` is the user's own training
+    script, and `trial` is what a trial of it has shown. Raises InputError if any version
     contains an error, or if none of the measured modules comes from a version's source tree.
     """
-    grids = [(tree.version, _version_grid(folder, tree, overrides)) for tree in trees]
+    versions = [
+        _composed_grid(folder, tree, overrides)
+        if project is None
+        else _script_grid(folder, tree, overrides, project, trial)
+        for tree in trees
+    ]
+    grids = [(version.tree.version, version.grid) for version in versions]
     if len({canonical_json(grid.axes) for _, grid in grids}) > 1:
         listed = "; ".join(f"{version.description}: {', '.join(grid.axes) or 'none'}" for version, grid in grids)
         raise InputError(f"the versions sweep different axes ({listed}): set the axes as overrides")
@@ -54,24 +80,18 @@ def versioned_grid(folder: SweepFolder, trees: Sequence[Tree], overrides: Sequen
         excluded=tuple(excluded for _, grid in grids for excluded in grid.excluded),
         notes=(*dict.fromkeys(note for _, grid in grids for note in grid.notes), *_config_differences(grids)),
     )
-    sources: dict[str, str] = {}
-    with_packages: list[Tree] = []
-    for tree, (version, grid) in zip(trees, grids, strict=True):
-        path = version_import_path(folder, tree)
-        measured = sorted({pair for setting in grid.settings.values() for pair in measured_targets(setting.config)})
-        packages = _packages_in_tree([target for _, target in measured], path, tree, folder)
-        with_packages.append(tree.model_copy(update={"packages": packages}))
-        sources |= {
-            f"{package} of {version.name}": digest for package, digest in source_digests(measured, path).items()
-        }
-    return VersionedGrid(merged, sources, tuple(with_packages))
+    sources = {
+        f"{package} of {version.tree.version.name}": digest
+        for version in versions
+        for package, digest in version.sources.items()
+    }
+    return VersionedGrid(merged, sources, tuple(version.tree for version in versions), versions[0].entry)
 
 
-def _version_grid(folder: SweepFolder, tree: Tree, overrides: Sequence[str]) -> CheckedGrid:
-    """Return one version's grid, with the version added to its settings' configs and names."""
-    version, path = tree.version, version_import_path(folder, tree)
-    home = folder.version(version.id) / tree.place if tree.checkout else folder.home
-    try:
+def _composed_grid(folder: SweepFolder, tree: Tree, overrides: Sequence[str]) -> _VersionGrid:
+    """Return the grid of a version whose model and data accelsweep composes."""
+    path, home = version_import_path(folder, tree), _home(folder, tree)
+    with _errors_of(tree.version):
         user_class_check.refuse_shadows(home)
         grid = checked_grid(Composer.of(home, overrides), overrides, folder.home)
         settings = grid.settings.values()
@@ -79,8 +99,45 @@ def _version_grid(folder: SweepFolder, tree: Tree, overrides: Sequence[str]) -> 
         user_class_check.refuse_wrong_arguments(
             (setting.config for setting in settings if not setting.unsupported), path
         )
+    measured = sorted({pair for setting in settings for pair in measured_targets(setting.config)})
+    packages = _packages_in_tree([target for _, target in measured], path, tree, folder)
+    with_packages = tree.model_copy(update={"packages": packages})
+    return _VersionGrid(with_packages, _with_version(grid, tree.version), source_digests(measured, path))
+
+
+def _script_grid(
+    folder: SweepFolder, tree: Tree, overrides: Sequence[str], project: Project, trial: TrialFindings | None
+) -> _VersionGrid:
+    """Return the grid of a version of the user's own training script, which runs in the version's tree."""
+    home = _home(folder, tree)
+    with _errors_of(tree.version):
+        own = project_in(home, project.typed, environment=folder.home)
+        assert own is not None, "a script is required"
+        if tree.checkout and Path(own.entry.name).is_absolute():
+            raise InputError(f"{own.entry.name} is the same file in every version: name it relative to {folder.home}")
+        if tree.version.python is not None:
+            own = replace(own, python=tree.version.python, activated=False)
+        grid, sources, entry, _ = entry_grid(own, overrides, earlier_manifest(folder), trial, None, {})
+        grid = replace(grid, notes=(own.note(), *grid.notes))
+    return _VersionGrid(tree, _with_version(grid, tree.version), sources, entry)
+
+
+def _home(folder: SweepFolder, tree: Tree) -> Path:
+    """Return the folder in a version's tree that corresponds to the working directory."""
+    return folder.version(tree.version.id) / tree.place if tree.checkout else folder.home
+
+
+@contextmanager
+def _errors_of(version: Version) -> Iterator[None]:
+    """Name the version in each InputError."""
+    try:
+        yield
     except InputError as error:
         raise InputError(f"in {version.description}: {error}") from None
+
+
+def _with_version(grid: CheckedGrid, version: Version) -> CheckedGrid:
+    """Return a version's grid with the version added to its settings' configs and names."""
     points: dict[str, CheckedPoint] = {}
     versioned: dict[str, Setting] = {}
     for name, point in grid.points.items():
@@ -101,9 +158,11 @@ def _version_grid(folder: SweepFolder, tree: Tree, overrides: Sequence[str]) -> 
 def _config_differences(grids: Sequence[tuple[Version, CheckedGrid]]) -> list[str]:
     """Return a note for each version whose config differs from the first version's, with the first key that differs."""
     (first_version, first), *others = grids
+    is_script = any(setting.config.entry is not None for setting in first.settings.values())
+    where = "the script's config differs" if is_script else "conf/ differs"
     return [
-        f"conf/ differs: {key} is {override_value(ours)} in {first_version.name} and {override_value(theirs)} in "
-        f"{version.name}"
+        f"{where}: {key.removeprefix('entry.config.')} is {override_value(ours)} in {first_version.name} and "
+        f"{override_value(theirs)} in {version.name}"
         for version, grid in others
         for key, ours, theirs in islice(_differing_keys(first, grid), 1)
     ]

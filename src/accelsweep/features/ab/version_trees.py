@@ -35,16 +35,18 @@ def version_trees(
     pythons: Sequence[str],
     pinned: Sequence[Version] = (),
     *,
+    script: bool = False,
     keep: bool = True,
 ) -> Iterator[tuple[Tree, ...]]:
     """Provide the trees of commits or environments to the `with` block, which plans the sweep.
 
-    `pinned` lists the commits of `names`, if already resolved. Unless `keep` is set, new trees are removed afterwards.
+    `pinned` lists the commits of `names`, if already resolved. `script` is whether the user's own training script is
+    measured. Unless `keep` is set, new trees are removed afterwards.
     """
     if pythons and names:
         raise InputError(f"{names[0]} is a commit and --python an environment: compare either commits or environments")
     if pythons:
-        yield environments(folder.home, pythons)
+        yield environments(folder.home, pythons, script=script)
         return
     repository = Repository.around(folder.home)
     with create_trees(folder, repository, pinned or resolve_versions(repository, names), keep=keep) as trees:

@@ -118,17 +118,18 @@ def _digest(top: Path, files: Iterable[Path]) -> str:
     return sha256_text("\n".join(lines))
 
 
-def environments(home: Path, names: Sequence[str]) -> tuple[Tree, ...]:
+def environments(home: Path, names: Sequence[str], *, script: bool = False) -> tuple[Tree, ...]:
     """Return the environments of the Python interpreters at these paths as versions.
 
-    Raises InputError if there are fewer than two environments, if one cannot run measurements, or if two contain the
-    same packages.
+    `script` is whether they run the user's own training script, for which accelsweep need not be installed. Raises
+    InputError if there are fewer than two environments, if one cannot run measurements, or if two contain the same
+    packages.
     """
     if len(names) < 2:
         raise InputError("--python specifies one environment, but a comparison needs at least two: use it twice")
     trees: list[Tree] = []
     for name in names:
-        tree = _environment(home, name)
+        tree = _environment(home, name, script=script)
         if (twin := next((other for other in trees if other.version.digest == tree.version.digest), None)) is not None:
             raise InputError(
                 f"--python {twin.version.name} and {name} have the same Python and packages, so there is nothing to "
@@ -138,12 +139,12 @@ def environments(home: Path, names: Sequence[str]) -> tuple[Tree, ...]:
     return tuple(trees)
 
 
-def _environment(home: Path, name: str) -> Tree:
+def _environment(home: Path, name: str, *, script: bool) -> Tree:
     python = (home / Path(name).expanduser()).absolute()  # not resolved: a venv's interpreter is a symlink to its base
     full_version, packages = query_interpreter(python, f"--python {name}")
     ours = packages.get("accelsweep")
     missing = [package for package in ("accelsweep", *PACKAGES) if package not in packages]
-    if missing or ours != __version__:
+    if not script and (missing or ours != __version__):
         lacks = f"lacks {' and '.join(missing)}" if missing else f"has accelsweep {ours}"
         raise InputError(
             f"--python {name} {lacks}, and its runs need accelsweep {__version__} with torch and lightning: "

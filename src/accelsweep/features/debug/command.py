@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,11 +15,12 @@ import typer
 from accelsweep.cli.options import SweepName, complete_setting
 from accelsweep.cli.runs import resolve_setting
 from accelsweep.driver.console import say
-from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, InputError
+from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.executor.attempt import rank_environment, standalone_spec
 from accelsweep.executor.code_versions import CodeVersions, ProjectEnvironment, RunCode
 from accelsweep.executor.device_lease import Lease, leased
 from accelsweep.executor.launch import Launch, Launcher
+from accelsweep.installation import foreign_command
 from accelsweep.records.layout import SweepFolder, existing_sweep
 from accelsweep.records.run_files import read_rank_result
 from accelsweep.report.formatting import number
@@ -31,8 +33,9 @@ from accelsweep.worker.run_spec import RunSpec
 def debug_setting(folder: SweepFolder, setting: str, launcher: Launcher | None = None) -> RankResult:
     """Run the first repeat of `setting` in a temporary folder, without a timeout; return rank 0's result.
 
-    Other ranks are new interpreters that print to this terminal and are killed when rank 0 fails. Nothing is recorded.
-    Raises InputError if no block of the sweep contains the setting, or if the setting needs several nodes.
+    Other ranks are new interpreters that print to this terminal and are killed when rank 0 fails; so is rank 0 if the
+    project has its own environment. Nothing is recorded. Raises InputError if no block of the sweep contains the
+    setting, or if the setting needs several nodes, and AccelsweepError if rank 0's interpreter dies.
     """
 
     def pause(seconds: float) -> bool:
@@ -52,18 +55,24 @@ def debug_setting(folder: SweepFolder, setting: str, launcher: Launcher | None =
 
 
 def _run(spec: RunSpec, lease: Lease, launcher: Launcher, code: RunCode | None) -> None:
-    if isinstance(code, ProjectEnvironment) and code.python is not None:
-        raise InputError(f"debug runs accelsweep's own environment, but this project is run by {code.python}")
-    if code is not None and code.python is not None:
-        raise InputError(f"debug uses the current environment: run it with {code.python}")
+    in_project = isinstance(code, ProjectEnvironment) and code.needs_spawn
+    python = None if code is None else code.python
+    if python is not None and not in_project:
+        raise InputError(f"debug uses the current environment: run it with {python}")
     variables = rank_environment(spec, lease, code)
     sys.stderr.flush()
-    launch = Launch(spec, "spawn", variables, sys.stderr.fileno(), lease.descriptors)
+    launch = Launch(spec, "spawn", variables, sys.stderr.fileno(), lease.descriptors, python)
     peers = launcher.start(launch, range(1, spec.world_size)).processes
     environment = dict(os.environ)
     os.environ.update(variables, RANK="0", LOCAL_RANK="0")
     try:
-        launcher.entry(spec)
+        if in_project:
+            command = [*foreign_command(python or sys.executable, "accelsweep.worker.main"), str(spec.file())]
+            code_of_rank = subprocess.run(command, check=False).returncode
+            if code_of_rank != 0:
+                raise AccelsweepError(f"{command[0]} ended with exit code {code_of_rank}")
+        else:
+            launcher.entry(spec)
     except BaseException:
         for peer in peers:
             os.kill(peer, signal.SIGKILL)

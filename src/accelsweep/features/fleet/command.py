@@ -30,6 +30,7 @@ from accelsweep.schedulers.slurm import SlurmScheduler
 
 if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
+    from accelsweep.records.plan import TrialFindings
 
 MIN_NODES = 2
 
@@ -56,9 +57,9 @@ class FleetRequest(Extension):
         """Return the request with the sweep's name and the selected nodes."""
         return select_nodes(home, request, self.fleet)
 
-    def plan(self, home: Path, request: Request, make: Callable[..., Plan]) -> Plan:
+    def plan(self, home: Path, request: Request, make: Callable[..., Plan], trial: TrialFindings | None) -> Plan:
         """Return the plan, which contains a block per node and round."""
-        del home, request
+        del home, request, trial
         return make(part=self.fleet)
 
     def run(self, home: Path, request: Request) -> int:
@@ -95,8 +96,8 @@ def select_nodes(home: Path, request: Request, fleet: Fleet) -> Request:
         raise InputError(
             f"{repeats[0]} contradicts --each {fleet.each}, which sets the repeats: leave out {repeats[0]}"
         )
-    name = request.name or comparison_name(home, request.overrides, "fleet")
-    manifest = make_plan(home, request.overrides, name=name).manifest
+    name = request.name or comparison_name(home, request.overrides, "fleet", request.entry)
+    manifest = make_plan(home, request.overrides, name=name, entry=request.entry).manifest
     site = manifest.site
     if site.scheduler == "local":
         raise InputError(
@@ -160,7 +161,7 @@ def preview_fleet(home: Path, request: Request, *, as_json: bool = False) -> Non
     show_plan(home, plan_to_show(home, resolved), as_json=as_json)
 
 
-@measures(without=("add_repeats", "until_decided", "entry", "minutes"), profile="slurm")
+@measures(without=("add_repeats", "until_decided", "minutes"), profile="slurm")
 def fleet(
     request: Request,
     overrides: Overrides = None,

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -21,7 +22,7 @@ from accelsweep.driver.json_output import Answer
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.executor.attempt import RankRunner, standalone_spec
 from accelsweep.executor.attempt_outcome import conclude
-from accelsweep.executor.code_versions import CodeVersions
+from accelsweep.executor.code_versions import CodeVersions, ProjectEnvironment
 from accelsweep.executor.device_lease import Lease, leased
 from accelsweep.executor.launch import Launcher
 from accelsweep.executor.preflight import check_disk_space
@@ -98,6 +99,8 @@ def profile_setting(
         signals.caught(),
     ):
         spec = standalone_spec(folder, setting, Path(attempt), "profile", ENTRY_POINT, steps)
+        measure = replace(spec.config.measure, quality_samples=None)  # a script's quality phase would come first
+        spec = replace(spec, config=replace(spec.config, measure=measure))
         spec.write()
         started, fingerprint = now(), CurrentConditions(folder).read_fingerprint(spec.config)
         holder = f"process {os.getpid()} (profiling {setting} of {folder.name})"
@@ -180,7 +183,13 @@ def profile_settings(
 def _check(folder: SweepFolder, manifest: Manifest, setting: str, runs: Sequence[RunRow]) -> None:
     """Raise InputError if a setting runs no model steps or was not measured."""
     config = block_of(folder, manifest, setting).configs[setting]
-    if config.task not in PROFILE_TASKS or task_of(config.task, config.raw).when:
+    code = CodeVersions(folder).run_code(config)
+    if isinstance(code, ProjectEnvironment) and code.python is not None:
+        raise InputError(
+            f"profile requires accelsweep's own environment, because the profiler needs its packages, but this project "
+            f"is run by {code.python}"
+        )
+    if config.task not in PROFILE_TASKS or (config.entry is None and task_of(config.task, config.raw).when):
         what = "its queries come from a load generator" if config.task in PROFILE_TASKS else f"task={config.task}"
         raise InputError(
             f"setting {setting} has no steps to profile ({what}); these tasks have steps: {', '.join(PROFILE_TASKS)}"
