@@ -1,4 +1,7 @@
-"""The commands of docs/your-project.md, typed word for word in projects that other people could have written."""
+"""The sweeps of docs/your-project.md, typed word for word in projects that other people could have written.
+
+Those on a cluster are in tests/slurm/test_scripts.py.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ COMMANDS = [
     line
     for block in re.findall(r"^```sh\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL)
     for line in block.splitlines()
-    if line.startswith("accelsweep run")
+    if line.startswith("accelsweep run") and "site=" not in line
 ]
 
 

@@ -135,6 +135,6 @@ def test_a_head_goes_to_the_users_systemd_where_there_is_one(home: Home) -> None
         check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "of your systemd" in ended.stdout
+    assert "in the background: systemd user unit" in ended.stdout
     assert "[2/2]" in ended.stdout
     until(lambda: not shown_in_processes(str(home.path)), 60)

@@ -151,7 +151,7 @@ def test_a_sweep_whose_first_two_settings_raise_alike_ends_there_and_goes_on_wit
     last = result.stdout.splitlines()[-1]
     where = r"\(mine.py, line 17, in training_step\)"
     assert re.search(
-        rf"^not_run: \d+ runs: the first two settings ended with the same exception, .*{where}; mend it", last
+        rf"^not_run: \d+ runs: the first two settings ended with the same exception, .*{where}; fix it", last
     )
     assert "--keep-going" in last
     assert "MLflow is incomplete" not in result.stdout

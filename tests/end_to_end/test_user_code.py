@@ -65,4 +65,4 @@ def test_libraries_of_trees_go_the_whole_road_and_so_does_one_of_ones_own(home):
     home.accelsweep("run", "task=boosting", "model._target_=mine.Trees", "accelerator=cpu", *SHORT, "--name", "own")
     records = [Record.read(path) for path in SweepFolder(home.path, "own").root.glob("runs/*/record.json")]
     assert [record.outcome for record in records] == [Outcome.measured] * 2
-    assert set(records[0].fingerprint.sources) == {"accelsweep.workloads", "mine"}
+    assert set(records[0].fingerprint.sources) == {"accelsweep.features.boosting", "accelsweep.workloads", "mine"}

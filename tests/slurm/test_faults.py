@@ -73,7 +73,7 @@ def test_a_run_that_takes_more_memory_than_its_job_is_out_of_memory_by_slurms_ow
     home.run("batch_size=16", "model._target_=hog.Hog", "site.slurm.mem_mb=2000", *SLOW)
     (record,) = home.records().values()
     assert record.outcome is Outcome.out_of_memory
-    assert "Slurm ended its job for lack of memory" in record.reason
+    assert "Slurm ended its job because it ran out of memory" in record.reason
     assert "exceeded memory limit" in record.reason
     assert len(home.submitted()) == 2  # the second says what became of the first
 

@@ -83,7 +83,7 @@ def test_a_fleet_whose_head_is_a_job_ends_with_the_fleets_own_words_and_code(hom
     command = (*FLEET, "--each", "2", "+site.slurm.driver.minutes=30", "--detach")
     refused = home.accelsweep(*command)
     assert refused.returncode == 2
-    assert "site.slurm.driver.partition names a partition with other nodes" in refused.stderr
+    assert "set site.slurm.driver.partition to a partition with other nodes" in refused.stderr
     assert not home.left()
     left = home.accelsweep(*command, "--nodes", "gpu1,gpu2")
     assert left.returncode == 0, left.stderr
