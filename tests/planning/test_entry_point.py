@@ -67,10 +67,14 @@ def test_several_scripts_are_refused_with_the_options_that_choose_one(tmp_path):
 
 def test_a_second_fit_is_said_not_to_be_measured(tmp_path):
     copy_project("script", tmp_path)
-    assert "calls fit" not in project(tmp_path).note()
+    assert "calls of fit" not in project(tmp_path).note()
     path = tmp_path / "train.py"
     path.write_text(path.read_text().replace("    print(", "    trainer.fit(Net(options.hidden))\n    print("))
-    assert project(tmp_path).note().endswith("; it calls fit 2 times, and the first call is measured")
+    assert (
+        project(tmp_path)
+        .note()
+        .endswith("; it contains 2 calls of fit, and the first Trainer.fit that runs is measured")
+    )
 
 
 def test_a_script_that_only_defines_things_is_none(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -100,8 +101,8 @@ def test_values_of_the_environment_are_kept_until_the_sources_change(hydra, monk
     assert entry.config is not None
     assert entry.kept_values == {"drawn:": entry.config["drawn"], "oc.env:SIZE": "5"}
     assert entry.config["paths"]["root_dir"] == "{project}"
-    assert "hidden" not in again.manifest.model_dump_json()
-    assert any("${oc.env:SIZE} is 7 today, but 5 when this sweep was planned" in note for note in again.notes)
+    assert "hidden" not in again.manifest.model_dump_json() + json.dumps(again.settings[0].config.raw)
+    assert any("${oc.env:SIZE} is 7 today but was 5 when this sweep was planned" in note for note in again.notes)
     source.write_text(f"{source.read_text()}# edited\n")
     edited = make_plan(hydra, ["batch_size=32,64"]).settings[0].config.entry
     assert edited is not None

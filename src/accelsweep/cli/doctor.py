@@ -35,7 +35,7 @@ from accelsweep.measure.busy_now import busy_now
 from accelsweep.measure.machine_state import device_state, host_state
 from accelsweep.measure.run_doubts import FOREIGN, POWER_CAPS
 from accelsweep.measure.run_doubts import governor as governor_doubt
-from accelsweep.planning.entry_point import Project, measured_project
+from accelsweep.planning.entry_point import PROJECT_FILE, Project, measured_project
 from accelsweep.planning.interpreter import usable_devices
 from accelsweep.planning.project_config import ProjectConfigs
 from accelsweep.planning.project_overrides import DEFAULT_MINUTES, ProjectGrid
@@ -362,12 +362,15 @@ _KINDS: dict[EntryKind, str] = {"hydra": "uses Hydra", "lightning_cli": "uses Li
 
 def examine_project(home: Path, entry: str | None) -> Iterator[CheckResult]:
     """Check the training script in `home`; yield nothing if there is none and `entry` names none."""
+    ok = None  # a folder with several scripts is none of the machine's faults
     try:
         project = measured_project(home, entry, ())
         if project is not None:
+            ok = False
             yield from _project(project)
-    except InputError as error:
-        yield CheckResult(ok=False, what="training script", found=str(error), remedy="see the message")
+    except AccelsweepError as error:
+        ok = False if entry is not None or (home / PROJECT_FILE).is_file() else ok
+        yield CheckResult(ok=ok, what="training script", found=str(error), remedy="see the message")
 
 
 def _project(project: Project) -> Iterator[CheckResult]:

@@ -371,10 +371,10 @@ def _plan(home: Path, config: Mapping[str, Any]) -> SweepFolder:
     entry = str(config["entry"]) if "entry" in config else None
     experiment = [f"experiment={config['experiment']}"] if "experiment" in config else []
     plan = make_plan(home, [*experiment, *shlex.split(overrides)], name=name, entry=entry)
-    if plan.manifest.site.scheduler != "local" and not {"'", '"'}.isdisjoint(overrides):
+    if plan.manifest.site.scheduler != "local" and not {"'", '"'}.isdisjoint(f"{overrides} {entry}"):
         raise InputError(
-            "overrides with quotes do not reach cluster jobs intact: Snakemake passes them through two shells. "
-            "Write such a value to a file in conf/, or use accelsweep run"
+            "overrides and entries with quotes do not reach cluster jobs intact: Snakemake passes them through two "
+            "shells. Write such a value to a file in conf/, or use accelsweep run"
         )
     with lock_sweep(SweepFolder(home, plan.manifest.sweep)):  # only a running sweep's driver may replace its plan
         return write_plan(home, plan)

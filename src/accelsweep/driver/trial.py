@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[TrialFindings], Plan]) -> Plan:
     """Return the plan once a trial has succeeded; `again` makes a new plan, given what the trial has shown.
 
-    There is no trial if the sweep does not measure the user's own script, runs on a cluster, already has records, or
+    There is no trial if the sweep does not measure the user's own script, runs on a cluster, has been tried already, or
     has no supported setting. Raises InputError if the trial fails, with the script's own error, or if its first batch
     has an unexpected size.
     """
@@ -33,11 +33,11 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[TrialFind
     from accelsweep.executor.trial import try_setting
 
     project = plan.manifest.entry
-    if project is None or plan.manifest.site.scheduler != "local" or folder.latest_records():
+    if project is None or plan.manifest.site.scheduler != "local":
         return plan
     supported = [setting for setting in plan.settings if setting.unsupported is None]
     several = [setting for setting in supported if setting.config.world_size > 1 and project.batch_is is None]
-    if not supported:
+    if not supported or (project.trial is not None and not several):
         return plan
     setting = min(several or supported[:1], key=lambda each: each.config.world_size)
     say(f"trying a few steps first: {describe_axes(setting.axes)}")
@@ -66,6 +66,11 @@ def _batch_meaning(setting: Setting, result: RankResult) -> BatchMeaning:
     """Return whether the setting's batch size applies to each rank or to all together, given one rank's first batch."""
     assert result.effective is not None, "the caller has checked"
     typed, seen, ranks = setting.config.batch_size, result.effective.batch_size, setting.config.world_size
+    if setting.config.entry is not None and setting.config.entry.samples_per_step is not None:
+        raise InputError(
+            "a trial cannot find out whether the ranks divide batch_size if samples_per_step is set: write batch_is: "
+            "per_device or batch_is: global into accelsweep.yaml"
+        )
     if seen == typed:
         return "per_device"
     if seen * ranks == typed:

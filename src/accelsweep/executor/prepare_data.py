@@ -49,7 +49,7 @@ def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, SettingC
     for block in readable_blocks(folder, manifest):
         for config in block.configs.values():
             if config.entry is not None:
-                continue  # the user's script prepares its own data, and its trial already ran here
+                continue  # the user's script prepares its own data
             key = [config.data, _module_key(config), manifest.sources]
             if config.version_id is not None:
                 key.append(config.version_id)

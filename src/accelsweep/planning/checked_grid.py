@@ -357,13 +357,15 @@ def entry_grid(
     trial: TrialFindings | None,
     minutes: float | None,
     compositions: Compositions,
+    version: str | None = None,
 ) -> tuple[CheckedGrid, dict[str, str], MeasuredProject, tuple[str, ...]]:
     """Return the grid over the user's own training script, the digests of its sources, and what the manifest keeps.
 
     The last part is the overrides, with those of a sweep without axes.
 
-    `earlier` is the sweep's previous plan. Its trial counts unless `trial` is given, and the values of the environment
-    that it found are kept as long as the project's sources are the same. `minutes` is about how long a sweep without
+    `earlier` is the sweep's previous plan. Unless the project's sources have changed since, its trial counts if no
+    `trial` is given, and the values of the environment that it found are kept. `version` is the name of the compared
+    version of the project, if there are several. `minutes` is about how long a sweep without
     axes may take; None if no axes are added. `compositions` are those known so far; new ones are added.
     """
     own = project.home / "conf"  # may be the project's own; only its sites and prices are accelsweep's
@@ -371,12 +373,13 @@ def entry_grid(
     composer = Composer((shipped_root() / "conf",), overrides, project.home, ENTRY_CONFIG_NAME, fallback)
     sources = entry_digests(project.home, EntryPoint(project.entry.kind, project.entry.command))
     with ProjectConfigs.of(project, compositions) as configs:
-        before = None if earlier is None else earlier.entry
-        kept = before.kept if earlier is not None and before is not None and earlier.sources == sources else {}
+        named = sources if version is None else {f"{name} of {version}": value for name, value in sources.items()}
+        before = earlier.entry if earlier is not None and named.items() <= earlier.sources.items() else None
+        kept = {} if before is None else before.kept
         trial = trial if before is None or trial is not None else before.trial
         sides = ProjectGrid(project, configs, minutes, trial, kept)
         grid = checked_grid(composer, overrides, project.home, project=sides)
-    known = {"batch_is": sides.batch_meaning, "trial": trial, "kept": sides.found}
+    known = {"batch_is": sides.batch_meaning, "trial": trial, "kept": {**kept, **sides.found}}
     measured = project.measured.model_copy(update=known)
     return grid, sources, measured, (*sides.defaults, *overrides)
 

@@ -130,8 +130,9 @@ class Project:
 
     def check_imports(self) -> None:
         """Raise InputError if torch or Lightning cannot be imported in the project's own environment."""
-        if self.own_environment:
-            usable_devices(self.measured.python or self.python, self.package)
+        python = self.measured.python  # refuses an unsuitable environment
+        if python is not None:
+            usable_devices(python, self.package)
 
     @cached_property
     def package(self) -> Literal["lightning", "pytorch_lightning"]:
@@ -156,9 +157,8 @@ class Project:
         software = self.measured.software
         versions = ", ".join(f"{name} {software[name]}" for name in ("torch", self.distribution) if name in software)
         where = f", run by {self.python} ({versions})" if self.own_environment else ""
-        several = (
-            f"; it calls fit {self.entry.fits} times, and the first call is measured" if self.entry.fits > 1 else ""
-        )
+        fits = f"; it contains {self.entry.fits} calls of fit, and the first Trainer.fit that runs is measured"
+        several = fits if self.entry.fits > 1 else ""
         return f"training script: {self.command}{found}{where}{several}"
 
     @property

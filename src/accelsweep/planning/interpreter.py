@@ -98,15 +98,18 @@ def usable_devices(python: str, package: str) -> Mapping[str, str]:
     """
     where = f"the project's interpreter {python}"
     with tempfile.TemporaryDirectory(prefix="accelsweep-") as temporary:
-        done = subprocess.run(
-            [*foreign_command(python, "accelsweep.worker.environment_check"), package],
-            env=project_environment(str(worker_folder(Path(temporary)))),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_TIMEOUT_SECONDS,
-        )
+        try:
+            done = subprocess.run(
+                [*foreign_command(python, "accelsweep.worker.environment_check"), package],
+                env=project_environment(str(worker_folder(Path(temporary)))),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_TIMEOUT_SECONDS,
+            )
+        except (OSError, subprocess.SubprocessError) as failure:
+            raise InputError(f"{where} cannot import torch and {package}: {failure}; {_OTHERWISE}") from None
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         ending = f"it was ended by {signal.Signals(-done.returncode).name}" if done.returncode < 0 else last

@@ -25,7 +25,7 @@ from accelsweep.plain_json import MISSING, canonical_json, look_up
 from accelsweep.planning.entry_point import PROJECT_FILE, Project, option_for
 from accelsweep.planning.project_config import Composed, ProjectConfigs
 from accelsweep.records.plan import BatchMeaning, Quality, TrialFindings
-from accelsweep.redaction import is_secret_name, without_secrets
+from accelsweep.redaction import without_secrets
 from accelsweep.run_config import ENTRY_AXES
 
 DEFAULT_AXES = frozenset({"batch_size", "precision", "devices", "num_nodes"})
@@ -75,7 +75,8 @@ class ProjectGrid:
     """The project's side of a grid: where overrides and axes go, and the config of each point.
 
     `trial` is what a trial of the script has shown; None if there was none. `kept` are values of the environment that
-    an earlier plan of the sweep found. `found` and `today` collect the values for this plan and those of today.
+    an earlier plan of the sweep found. `found` collects the values that this plan uses, and `today` what the resolvers
+    return today.
     """
 
     project: Project
@@ -102,13 +103,13 @@ class ProjectGrid:
     def _keep_values(self, composed: Composed) -> dict[str, Any]:
         """Return the values of the environment that a setting's runs shall get.
 
-        Secrets are not kept, because others can read the manifest, nor are paths in the project, which may be moved.
+        URLs with passwords are not kept, because others can read the manifest, nor are paths in the project, which may
+        be moved.
         """
         home, kept = str(self.project.home), {}
         for call, today in composed.values.items():
             value = self.kept.get(call, today)
-            secret = is_secret_name(call.partition(":")[2].partition(",")[0]) or without_secrets(value) != value
-            if not secret and not str(value).startswith(home):
+            if without_secrets(value) == value and not f"{value}/".startswith(f"{home}/"):
                 kept[call] = value
                 self.today[call] = today
         self.found |= kept
@@ -118,8 +119,8 @@ class ProjectGrid:
         different = {call: today for call, today in self.today.items() if today != self.found[call]}
         for call, today in different.items():
             self.notes.append(
-                f"${{{call}}} is {today} today, but {self.found[call]} when this sweep was planned, and its runs keep "
-                "that value: use another --name for a sweep with today's"
+                f"${{{call}}} is {today} today but was {self.found[call]} when this sweep was planned, and its runs "
+                f"keep using {self.found[call]}: to use today's value, choose another --name"
             )
         if kept := [f"${{{call}}}={value}" for call, value in self.found.items() if call not in different]:
             self.notes.append(f"kept for all runs of this sweep: {', '.join(kept)}")
@@ -226,8 +227,8 @@ class ProjectGrid:
                 "quality is not measured, because no ModelCheckpoint, EarlyStopping or optimized_metric names a "
                 "metric: set quality=METRIC to one that the validation logs"
                 if self.trial is not None
-                else "quality: the config names no metric; the trial looks for a ModelCheckpoint or EarlyStopping that "
-                "the script builds in code"
+                else "quality: the config names no metric; before a run on this machine, the trial looks for a "
+                "ModelCheckpoint or EarlyStopping that the script builds in code; elsewhere, set quality=METRIC"
             )
             return ["measure.quality_samples=null", "measure.quality_metric=null"]
         self.notes.append(f"quality: {self.quality.metric} ({self.quality.better} is better), from the project")

@@ -106,7 +106,7 @@ def _hydra(command: list[str]) -> Compose:
     import hydra
     from hydra._internal.utils import get_args_parser
 
-    values = KeptValues({})
+    values = KeptValues({}, composing=True)
     values.install()
 
     def observed_main(

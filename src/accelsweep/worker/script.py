@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import os
 import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 
-class ErrorOutput(io.TextIOBase):
-    """Passes on what a script writes to stderr, and remembers why argparse ended the script."""
+class ErrorOutput:
+    """Passes on what a script writes to stderr, and remembers its last line or argparse's error."""
 
     def __init__(self) -> None:
         self._stderr = sys.stderr
@@ -23,13 +23,9 @@ class ErrorOutput(io.TextIOBase):
             self._last = next((line for line in lines if "error:" in line), lines[-1]).strip()
         return self._stderr.write(text)
 
-    def flush(self) -> None:
-        """Flush stderr."""
-        self._stderr.flush()
-
-    def fileno(self) -> int:
-        """Return the descriptor of stderr, for subprocesses and faulthandler."""
-        return self._stderr.fileno()
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of stderr, such as `flush` or `buffer`."""
+        return getattr(self._stderr, name)
 
     def quoted(self) -> str:
         """Return the last message, to be appended to a reason; empty if the script wrote none."""

@@ -85,7 +85,11 @@ def versioned_grid(
         for version in versions
         for package, digest in version.sources.items()
     }
-    return VersionedGrid(merged, sources, tuple(version.tree for version in versions), versions[0].entry)
+    entry = versions[0].entry
+    if entry is not None:
+        kept = {call: value for version in versions if version.entry for call, value in version.entry.kept.items()}
+        entry = entry.model_copy(update={"kept": kept})
+    return VersionedGrid(merged, sources, tuple(version.tree for version in versions), entry)
 
 
 def _composed_grid(folder: SweepFolder, tree: Tree, overrides: Sequence[str]) -> _VersionGrid:
@@ -117,7 +121,9 @@ def _script_grid(
             raise InputError(f"{own.entry.name} is the same file in every version: name it relative to {folder.home}")
         if tree.version.python is not None:
             own = replace(own, python=tree.version.python, activated=False)
-        grid, sources, entry, _ = entry_grid(own, overrides, earlier_manifest(folder), trial, None, {})
+        grid, sources, entry, _ = entry_grid(
+            own, overrides, earlier_manifest(folder), trial, None, {}, tree.version.name
+        )
         grid = replace(grid, notes=(own.note(), *grid.notes))
     return _VersionGrid(tree, _with_version(grid, tree.version), sources, entry)
 

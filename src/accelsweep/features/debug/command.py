@@ -33,9 +33,10 @@ from accelsweep.worker.run_spec import RunSpec
 def debug_setting(folder: SweepFolder, setting: str, launcher: Launcher | None = None) -> RankResult:
     """Run the first repeat of `setting` in a temporary folder, without a timeout; return rank 0's result.
 
-    Other ranks are new interpreters that print to this terminal and are killed when rank 0 fails; so is rank 0 if the
-    project has its own environment. Nothing is recorded. Raises InputError if no block of the sweep contains the
-    setting, or if the setting needs several nodes, and AccelsweepError if rank 0's interpreter dies.
+    Ranks other than 0 are new interpreters that print to this terminal and are killed when rank 0 fails. If the project
+    has its own environment, rank 0 is a new interpreter as well. Nothing is recorded. Raises InputError if no block of
+    the sweep contains the setting, or if the setting needs several nodes, and AccelsweepError if rank 0's interpreter
+    dies.
     """
 
     def pause(seconds: float) -> bool:

@@ -186,8 +186,8 @@ def _check(folder: SweepFolder, manifest: Manifest, setting: str, runs: Sequence
     code = CodeVersions(folder).run_code(config)
     if isinstance(code, ProjectEnvironment) and code.python is not None:
         raise InputError(
-            f"profile requires accelsweep's own environment, because the profiler needs its packages, but this project "
-            f"is run by {code.python}"
+            f"the profiler needs accelsweep's packages, but this project is run by {code.python}: install the project "
+            "in accelsweep's environment, and name that environment under `python` in accelsweep.yaml"
         )
     if config.task not in PROFILE_TASKS or (config.entry is None and task_of(config.task, config.raw).when):
         what = "its queries come from a load generator" if config.task in PROFILE_TASKS else f"task={config.task}"

@@ -62,6 +62,10 @@ REPLACED: Mapping[str, Any] = {
 """Arguments that make a measured Trainer train for as long as the measurement lasts, without writing or printing."""
 
 
+_COUNTERS = ("step", "global_step", "epoch")
+"""Values that Lightning logs itself; a ModelCheckpoint monitors them in order to keep the latest step."""
+
+
 class Measured(BaseException):
     """Ends the user's script once its run has been measured. Not an `Exception`, because scripts catch those."""
 
@@ -315,7 +319,7 @@ def _describe(left_out: Sequence[Callback]) -> ScriptTrainer:
     names = tuple(dict.fromkeys(type(callback).__name__ for callback in left_out))
     for kind in (ModelCheckpoint, EarlyStopping):
         for callback in left_out:
-            if isinstance(callback, kind) and callback.monitor:
+            if isinstance(callback, kind) and callback.monitor not in (None, *_COUNTERS):
                 return ScriptTrainer(callback.monitor, "max" if callback.mode == "max" else "min", names)
     return ScriptTrainer(left_out=names)
 

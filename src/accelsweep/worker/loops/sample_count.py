@@ -55,7 +55,8 @@ class SampleCounter:
     def __init__(self, batch_size: int | None, ranks: int = 1, stated: int | None = None) -> None:
         """`batch_size` is the number of samples that the first batch must contain on each of the `ranks`.
 
-        If it is None, any first batch is accepted and sets it. If `stated` is given, every batch contains so many.
+        If it is None, any first batch is accepted and sets it. If `stated` is given, every batch is taken to
+        contain that many samples.
         """
         self._batch_size, self._ranks = batch_size, ranks
         self._count: Callable[[Any], int] | None = None if stated is None else lambda _: stated

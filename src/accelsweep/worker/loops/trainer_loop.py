@@ -123,7 +123,7 @@ class StepCallback(pl.Callback):
     ) -> None:
         """`batch_size` is the number of samples in each rank's first batch; None accepts any.
 
-        `run_seconds` is the run's time limit. If `samples` is given, batches contain so many and are not counted.
+        `run_seconds` is the run's time limit. If `samples` is given, each batch is taken to contain that many.
         """
         self._run_seconds = run_seconds
         self._validation_timeout: ValidationTimeout | None = None
