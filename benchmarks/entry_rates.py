@@ -77,12 +77,14 @@ def stopwatch(seconds: float, script: list[str]) -> None:
             _kind: Any = Stopwatch,
             _removed: Any = removed,
             _base: Any = pl.Callback,
+            _logger: Any = pl.loggers.logger.DummyLogger,
             **options: Any,
         ) -> None:
             callbacks = options.get("callbacks") or []
             callbacks = [callbacks] if isinstance(callbacks, _base) else list(callbacks)
             options["callbacks"] = [one for one in callbacks if not isinstance(one, _removed)] + [_kind()]
-            options |= dict.fromkeys(("logger", "enable_progress_bar", "enable_checkpointing"), False)
+            options |= dict.fromkeys(("enable_progress_bar", "enable_checkpointing"), False)
+            options["logger"] = _logger()  # some callbacks need one
             options |= {"enable_model_summary": False, "num_sanity_val_steps": 0, "profiler": None}
             _original(trainer, *arguments, **options)
 

@@ -126,13 +126,12 @@ def test_a_job_that_can_never_start_is_left_out_at_once_and_is_submitted_once(
 ) -> None:
     """Slurm's word for a job that alone exceeds what its user may hold is the same as for one that need only wait."""
     output = home.finished(home.start(*overrides), code=1)
-    assert f"no waiting ends {reason}: change site.slurm." in output
     last = output.splitlines()[-1]
     last_line(f"run with {overrides[0]}, whose job can never start", last)
-    assert f"can never start, Slurm reports {reason}: change " in last
-    assert "what keeps them from it has to be changed first" in output
+    assert f"can never start, Slurm reports {reason}: change site.slurm." in last
+    assert "fix the cause first" in output
     assert "same command" not in output
     assert len(home.submitted()) == 1
-    assert f"Slurm says {reason}" in (home.folder.report / "index.html").read_text()
+    assert f"Slurm reports {reason}" in (home.folder.report / "index.html").read_text()
     assert "[2/2]" in home.run()
     assert {record.outcome for record in home.records().values()} == {Outcome.measured}

@@ -79,12 +79,15 @@ def test_a_run_that_takes_more_memory_than_its_job_is_out_of_memory_by_slurms_ow
 
 
 def test_a_run_that_takes_its_whole_job_down_keeps_no_other_run_of_its_block_from_being_measured(home):
-    """Once by the memory limit of the job, which Slurm enforces, and once by a kill that nobody explains."""
+    """Once by the memory limit of the job, which Slurm enforces, and once by a kill that nobody explains.
+
+    Both may come first in the random order, which ends a sweep without `--keep-going`.
+    """
     (home.path / "hog.py").write_text(HOG)
     plain = "accelsweep.workloads.image_models.SmallCNN"
     models = f"model._target_={plain},hog.Hog,hog.Killer"
     baseline = ("~baseline.batch_size", f"+baseline.model._target_={plain}", "batch_size=16")
-    output = home.finished(home.start(models, *baseline, "repeats=2", "site.slurm.mem_mb=2000", *QUICK), code=1)
+    output = home.finished(home.start(models, *baseline, "repeats=2", "site.slurm.mem_mb=2000", *QUICK, "--keep-going"), code=1)
     ended = {}
     for record in home.records().values():
         ended.setdefault(record.config.raw["model"]["_target_"], []).append(record)

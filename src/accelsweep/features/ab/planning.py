@@ -86,6 +86,11 @@ def versioned_grid(
         for package, digest in version.sources.items()
     }
     entry = versions[0].entry
+    if len({version.entry.python for version in versions if version.entry and version.tree.version.python is None}) > 1:
+        raise InputError(
+            "the versions name different interpreters in accelsweep.yaml: name one with --entry 'PYTHON SCRIPT', or "
+            "compare environments with --python"
+        )
     if entry is not None:
         kept = {call: value for version in versions if version.entry for call, value in version.entry.kept.items()}
         entry = entry.model_copy(update={"kept": kept})
