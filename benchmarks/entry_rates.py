@@ -35,6 +35,7 @@ def stopwatch(seconds: float, script: list[str]) -> None:
     packages = [name for name in ("lightning.pytorch", "pytorch_lightning") if _installed(name)]
     for name in packages:
         pl: Any = __import__(name, fromlist=["Trainer"])
+        __import__(f"{name}.cli")
 
         class Stopwatch(pl.Callback):  # type: ignore[misc]
             began = paused = 0.0
@@ -66,7 +67,7 @@ def stopwatch(seconds: float, script: list[str]) -> None:
         removed = tuple(
             getattr(pl.callbacks, name) for name in ("Checkpoint", "EarlyStopping", "ModelSummary", "Timer")
         )
-        removed += (getattr(pl.callbacks, "ProgressBar", None) or pl.callbacks.progress.ProgressBarBase,)
+        removed += (pl.callbacks.ProgressBar, getattr(pl.cli, "SaveConfigCallback", pl.callbacks.ProgressBar))
         original = pl.Trainer.__init__
 
         @functools.wraps(original)  # LightningCLI reads the signature
