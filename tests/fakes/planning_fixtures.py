@@ -25,7 +25,7 @@ def write_files(folder: Path, files: Mapping[str, str]) -> Path:
 def declare_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this machine have two CPU cores and no GPU."""
     cpu = Device(accelerator="cpu", model="Test CPU", count=2, memory_bytes=8 * 2**30)
-    monkeypatch.setattr(kinds, "inventory", lambda: (cpu,))
+    monkeypatch.setattr(kinds, "inventory", lambda *_: (cpu,))
 
 
 @pytest.fixture

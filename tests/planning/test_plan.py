@@ -53,7 +53,7 @@ def test_the_quickstart_is_eight_cpu_settings_in_five_blocks(home):
 
 def test_the_quickstart_uses_the_gpus_that_a_machine_has(home, monkeypatch):
     seen = (*kinds.inventory(), Device(accelerator="cuda", model="GPU", count=1))
-    monkeypatch.setattr(kinds, "inventory", lambda: seen)
+    monkeypatch.setattr(kinds, "inventory", lambda *_: seen)
     manifest = make_plan(home, QUICKSTART).manifest
     reasons = {setting.unsupported for setting in manifest.settings}
     assert sum(setting.unsupported is None for setting in manifest.settings) == 12
@@ -617,7 +617,7 @@ def test_every_process_makes_the_same_plan(home, two_cores):
 
 
 def test_only_a_site_that_asks_for_it_is_probed(home, monkeypatch):
-    monkeypatch.setattr(kinds, "inventory", lambda: pytest.fail("looked at the machine that plans"))
+    monkeypatch.setattr(kinds, "inventory", lambda *_: pytest.fail("looked at the machine that plans"))
     manifest = make_plan(home, ["site=gpu_node", "accelerator=auto"]).manifest
     assert manifest.site.count("cuda") == 8
     assert manifest.settings[0].unsupported is None
