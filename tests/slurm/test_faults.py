@@ -87,7 +87,9 @@ def test_a_run_that_takes_its_whole_job_down_keeps_no_other_run_of_its_block_fro
     plain = "accelsweep.workloads.image_models.SmallCNN"
     models = f"model._target_={plain},hog.Hog,hog.Killer"
     baseline = ("~baseline.batch_size", f"+baseline.model._target_={plain}", "batch_size=16")
-    output = home.finished(home.start(models, *baseline, "repeats=2", "site.slurm.mem_mb=2000", *QUICK, "--keep-going"), code=1)
+    output = home.finished(
+        home.start(models, *baseline, "repeats=2", "site.slurm.mem_mb=2000", *QUICK, "--keep-going"), code=1
+    )
     ended = {}
     for record in home.records().values():
         ended.setdefault(record.config.raw["model"]["_target_"], []).append(record)
