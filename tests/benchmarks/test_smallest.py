@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from projects import copy_project
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
@@ -51,6 +52,10 @@ NEEDS_CLONES = {"published_rates.py"}
 """Reads clones of public repositories; a test of its own gives it small ones."""
 
 
+NEEDS_PROJECT = {"entry_rates.py"}
+"""Measures a project of somebody else's; a test of its own gives it a small one."""
+
+
 def run(command: list[str], home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a benchmark in `home`; it waits for nothing else that runs on this machine."""
     alone = {**os.environ, "ACCELSWEEP_LEASES": str(home / "leases"), **environment}
@@ -58,7 +63,9 @@ def run(command: list[str], home: Path, **environment: str) -> subprocess.Comple
 
 
 def test_every_benchmark_has_a_smallest_size() -> None:
-    assert {path.name for path in BENCHMARKS.glob("*.py")} == SMALLEST.keys() | PARTS_OF_OTHERS | NEEDS_CLONES
+    assert {
+        path.name for path in BENCHMARKS.glob("*.py")
+    } == SMALLEST.keys() | PARTS_OF_OTHERS | NEEDS_CLONES | NEEDS_PROJECT
 
 
 @pytest.mark.long  # minutes in all; they measure, and only running one shows that it still can
@@ -76,6 +83,17 @@ def test_a_benchmark_runs_at_its_smallest_size(name: str, tmp_path: Path) -> Non
     lines = done.stdout.strip().splitlines()
     assert lines, done.stderr
     assert re.search(SMALLEST[name].ends_with, lines[-1]), done.stdout
+
+
+@pytest.mark.long  # beside the others: a copy of a project, into which it writes
+@pytest.mark.real
+def test_a_scripts_rate_is_compared_with_a_stopwatch(tmp_path: Path) -> None:
+    home = copy_project("script", tmp_path)
+    overrides = ("accelerator=cpu", "devices=1", "batch_size=32", "precision=32-true", "measure=quick")
+    options = ("--entry", "python train.py", "--own=--batch-size=32 --epochs=1000", "--seconds", "0.3", "--pairs", "1")
+    done = run([str(BENCHMARKS / "entry_rates.py"), str(home), *overrides, *options], home)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^accelsweep / stopwatch: median [\d.]+, .*, 1 pairs$", done.stdout.splitlines()[-1])
 
 
 @pytest.mark.long  # beside the others: a copy of the sources, into which it writes

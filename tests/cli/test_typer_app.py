@@ -16,10 +16,10 @@ SURFACE = {
     "run": "OVERRIDES --dry-run -n --cfg --entry --minutes --name --profile --jobs -j --add-repeats --time-budget "
     "--until-decided --tracking-uri --cancel-old --keep-going --detach --notify",
     "attach": "NAME",
-    "ab": "ARGUMENTS --python --fail-if --dry-run -n --json --format --name --profile --jobs -j --add-repeats "
-    "--time-budget --until-decided --tracking-uri --cancel-old --keep-going --detach --notify",
-    "fleet": "OVERRIDES --nodes --each --tolerance --dry-run -n --json --name --profile --jobs -j --time-budget "
-    "--tracking-uri --cancel-old --keep-going --detach --notify",
+    "ab": "ARGUMENTS --python --fail-if --dry-run -n --json --format --entry --name --profile --jobs -j "
+    "--add-repeats --time-budget --until-decided --tracking-uri --cancel-old --keep-going --detach --notify",
+    "fleet": "OVERRIDES --nodes --each --tolerance --dry-run -n --json --entry --name --profile --jobs -j "
+    "--time-budget --tracking-uri --cancel-old --keep-going --detach --notify",
     "plan": "OVERRIDES --entry --minutes --name --profile --add-repeats --cfg --json",
     "status": "NAME --json",
     "runs": "NAME --outcome --sort --json",

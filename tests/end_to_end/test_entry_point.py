@@ -121,7 +121,7 @@ def test_a_script_runs_in_its_own_environment_and_its_errors_end_the_command_in_
     assert "one run in the foreground, not recorded" in debugged.stdout
     profiled = home.accelsweep("profile", "train", "batch_size=32")
     assert profiled.returncode == 2, profiled.stdout
-    assert "profile requires accelsweep's own environment" in profiled.stdout
+    assert "the profiler needs accelsweep's packages" in profiled.stdout
 
     script.write_text(text.replace("seed_everything(7)", 'raise RuntimeError("no data here")'))
     failed = home.accelsweep(*command, "--name", "other")

@@ -92,7 +92,7 @@ def python(case: Case, tmp_path: Path) -> Iterator[str]:
     shutil.rmtree(folder)  # gigabytes, which pytest would keep
 
 
-@pytest.mark.long
+@pytest.mark.long  # each case installs gigabytes into an environment of its own
 def test_a_project_is_measured_in_its_own_environment(case: Case, python: str, tmp_path: Path, leases: str) -> None:
     version, packages = query_interpreter(Path(python), "the environment")
     assert "accelsweep" not in packages

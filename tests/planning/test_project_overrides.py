@@ -89,7 +89,7 @@ def test_values_of_the_environment_are_kept_until_the_sources_change(hydra, monk
     draw = "import random\nfrom omegaconf import OmegaConf\n"
     draw += "OmegaConf.register_new_resolver('drawn', lambda: random.random())\n\n\ndef train("
     source.write_text(source.read_text().replace("def train(", draw, 1))
-    monkeypatch.setenv("API_TOKEN", "hidden")
+    monkeypatch.setenv("API_TOKEN", "9f8e7d")
     monkeypatch.setenv("SIZE", "5")
     first = make_plan(hydra, ["batch_size=32,64"])
     write_plan(hydra, first)
@@ -101,7 +101,7 @@ def test_values_of_the_environment_are_kept_until_the_sources_change(hydra, monk
     assert entry.config is not None
     assert entry.kept_values == {"drawn:": entry.config["drawn"], "oc.env:SIZE": "5"}
     assert entry.config["paths"]["root_dir"] == "{project}"
-    assert "hidden" not in again.manifest.model_dump_json() + json.dumps(again.settings[0].config.raw)
+    assert "9f8e7d" not in again.manifest.model_dump_json() + json.dumps(again.settings[0].config.raw)
     assert any("${oc.env:SIZE} is 7 today but was 5 when this sweep was planned" in note for note in again.notes)
     source.write_text(f"{source.read_text()}# edited\n")
     edited = make_plan(hydra, ["batch_size=32,64"]).settings[0].config.entry
