@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import re
 from importlib import metadata
 from pathlib import Path
@@ -37,6 +38,11 @@ def worker_folder(parent: Path) -> Path:
 
 FOREIGN_PROLOGUE = "import sys; sys.path[:] = filter(None, sys.path); "
 """Keeps the user's files from shadowing ours in another environment; `-P` needs Python 3.11."""
+
+
+def python_path(*folders: str) -> str:
+    """Return a value for `PYTHONPATH`: the folders, followed by the inherited ones."""
+    return os.pathsep.join([*folders, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def foreign_command(python: str, module: str) -> list[str]:

@@ -175,6 +175,13 @@ def test_versions_and_environments_of_a_script_are_measured_side_by_side(make_ho
     again = home.accelsweep("ab", "HEAD~1", "HEAD", "batch_size=64", "quality=val_acc", *SHORT, "repeats=1")
     assert "2 settled already" in again.stdout
 
+    for number in (1, 2):
+        commit(home.path, {"train.py": f"raise RuntimeError('no data here {number}')\n{text}"})
+    failed = home.accelsweep("ab", "HEAD~1", "HEAD", "batch_size=64", "quality=val_acc", *SHORT, "--name", "failed")
+    assert (failed.returncode, "no data here" in failed.stdout) == (2, True), failed.stdout
+    assert not (home.path / "sweeps" / "failed").exists()
+    commit(home.path, {"train.py": f"import os, sys\nprint('second', os.getcwd(), sys.prefix)\n{text}"})
+
     pythons = [environment(home.path / name, f"only-{name}") for name in ("old", "new")]
     given = [word for python in pythons for word in ("--python", python)]
     done = home.accelsweep(

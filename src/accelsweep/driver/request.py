@@ -18,6 +18,7 @@ from accelsweep.significant_digits import parse_duration
 
 if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
+    from accelsweep.records.layout import SweepFolder
     from accelsweep.records.plan import TrialFindings
 
 
@@ -59,6 +60,9 @@ class Extension(Frozen):
         """Return the plan; `make` is `planning.plan.make_plan` with the request's options."""
         del home, request, trial
         return make()
+
+    def discard(self, folder: SweepFolder) -> None:
+        """Remove what `plan` created, because the sweep does not start."""
 
     def run(self, home: Path, request: Request) -> int:
         """Run the command as if typed in a terminal; return its exit code."""

@@ -127,9 +127,14 @@ def _run(home: Path, request: Request, listeners: Listeners) -> SweepExit:
         budget_seconds = None if budget_seconds is None else max(0.0, budget_seconds - time.monotonic() + start)
     folder = SweepFolder(home, plan.manifest.sweep)
     compositions = plan.entry_options.get("compositions")
-    plan = plan_after_trial(
-        folder, plan, lambda trial: requested_plan(home, request, trial=trial, compositions=compositions)
-    )
+    try:
+        plan = plan_after_trial(
+            folder, plan, lambda trial: requested_plan(home, request, trial=trial, compositions=compositions)
+        )
+    except BaseException:
+        if request.extension is not None and plan.previous is None:
+            request.extension.discard(folder)
+        raise
     code = _check_and_measure(home, request, plan, budget_seconds, listeners)
     if code == EXIT_INTERRUPTED:
         say(f"\ninterrupted; every finished run is kept. Resume with: {request.resume_command()}")

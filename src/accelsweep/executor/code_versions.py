@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from accelsweep.config.versions import Tree
 from accelsweep.errors import AccelsweepError, DamagedFile
-from accelsweep.installation import worker_folder
+from accelsweep.installation import python_path, worker_folder
 from accelsweep.plain_json import canonical_json
 from accelsweep.planning.source_digests import ImportPath, version_import_path
 from accelsweep.records.layout import SweepFolder
@@ -61,9 +60,7 @@ class CodeVersion:
             "folders": folders,
             "packages": list(self.tree.packages),
         }
-        inherited = os.environ.get("PYTHONPATH")
-        paths = [*folders, *([inherited] if inherited else [])]
-        return {TREE_VARIABLE: canonical_json(tree), "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+        return {TREE_VARIABLE: canonical_json(tree), "PYTHONPATH": python_path(*folders), "PYTHONSAFEPATH": "1"}
 
 
 @dataclass(frozen=True)
@@ -98,8 +95,7 @@ class ProjectEnvironment:
         """The variables that make accelsweep importable for the project's interpreter and select its Lightning."""
         variables = {PACKAGE_VARIABLE: self.package, **(self.version.environment if self.version else {})}
         if self.python is not None:
-            inherited = os.environ.get("PYTHONPATH")
-            variables["PYTHONPATH"] = os.pathsep.join([str(self.path), *([inherited] if inherited else [])])
+            variables["PYTHONPATH"] = python_path(str(self.path))
         return variables
 
 

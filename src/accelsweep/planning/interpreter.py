@@ -17,7 +17,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from accelsweep.errors import InputError
-from accelsweep.installation import foreign_command, worker_folder
+from accelsweep.installation import foreign_command, python_path, worker_folder
 
 _TIMEOUT_SECONDS = 600.0
 """torch may be imported from a slow disk."""
@@ -136,6 +136,4 @@ def missing_module_remedy(message: str, python: str) -> str:
 
 def project_environment(path: str) -> Mapping[str, str]:
     """Return the environment for a process in the project's interpreter, which finds accelsweep's worker at `path`."""
-    inherited = os.environ.get("PYTHONPATH")
-    entries = [path, *([inherited] if inherited else [])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(entries), "HYDRA_FULL_ERROR": "1"}
+    return {**os.environ, "PYTHONPATH": python_path(path), "HYDRA_FULL_ERROR": "1"}

@@ -93,6 +93,13 @@ class VersionsRequest(Extension):
         with version_trees(folder, self.names, self.pythons, self.pins, script=script, keep=not self.preview) as trees:
             return make(versioned=versioned_grid(folder, trees, request.overrides, project, trial))
 
+    def discard(self, folder: SweepFolder) -> None:
+        """Remove the commits' trees."""
+        from accelsweep.features.ab.version_trees import discard_trees
+
+        if self.names:
+            discard_trees(folder)
+
     def run(self, home: Path, request: Request) -> int:
         """Measure the versions, print the gate's result, and return the exit code."""
         code, comparison = measure_versions(home, request)

@@ -16,6 +16,7 @@ from accelsweep.config.schema import changed
 from accelsweep.config.setting import Setting, override_value, setting_name
 from accelsweep.config.versions import Tree, Version
 from accelsweep.errors import InputError
+from accelsweep.executor.code_versions import CodeVersion
 from accelsweep.plain_json import MISSING, canonical_json, look_up
 from accelsweep.planning import user_class_check
 from accelsweep.planning.checked_grid import CheckedGrid, VersionedGrid, checked_grid, entry_grid
@@ -27,7 +28,6 @@ from accelsweep.planning.source_digests import (
     is_user_package,
     measured_targets,
     source_digests,
-    version_import_path,
 )
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Excluded, MeasuredProject, TrialFindings, axes_without_version
@@ -99,7 +99,8 @@ def versioned_grid(
 
 def _composed_grid(folder: SweepFolder, tree: Tree, overrides: Sequence[str]) -> _VersionGrid:
     """Return the grid of a version whose model and data accelsweep composes."""
-    path, home = version_import_path(folder, tree), _home(folder, tree)
+    version = CodeVersion.of(folder, tree)
+    path, home = version.path, version.home
     with _errors_of(tree.version):
         user_class_check.refuse_shadows(home)
         grid = checked_grid(Composer.of(home, overrides), overrides, folder.home)
@@ -118,7 +119,7 @@ def _script_grid(
     folder: SweepFolder, tree: Tree, overrides: Sequence[str], project: Project, trial: TrialFindings | None
 ) -> _VersionGrid:
     """Return the grid of a version of the user's own training script, which runs in the version's tree."""
-    home = _home(folder, tree)
+    home = CodeVersion.of(folder, tree).home
     with _errors_of(tree.version):
         own = project_in(home, project.typed, environment=folder.home)
         assert own is not None, "a script is required"
@@ -131,11 +132,6 @@ def _script_grid(
         )
         grid = replace(grid, notes=(own.note(), *grid.notes))
     return _VersionGrid(tree, _with_version(grid, tree.version), sources, entry)
-
-
-def _home(folder: SweepFolder, tree: Tree) -> Path:
-    """Return the folder in a version's tree that corresponds to the working directory."""
-    return folder.version(tree.version.id) / tree.place if tree.checkout else folder.home
 
 
 @contextmanager

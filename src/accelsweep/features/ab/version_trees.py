@@ -67,9 +67,7 @@ def create_trees(
         try:
             yield tuple(_tree(folder, repository, version) for version in versions)
         except BaseException:  # under the lock, so that no other command's trees of this sweep are removed
-            if not folder.manifest.exists():
-                remove_trees(folder, repository.checkout)
-                _remove_empty(folder.root)
+            _discard(folder, repository)
             raise
         finally:
             if not keep:
@@ -77,6 +75,18 @@ def create_trees(
                     _make_writable(target)
                     remove_worktree(repository.checkout, target)
                 _remove_empty(folder.versions, folder.root, folder.root.parent)
+
+
+def discard_trees(folder: SweepFolder) -> None:
+    """Remove the trees of a sweep that was not planned."""
+    with _versions_lock(folder):
+        _discard(folder, Repository.around(folder.home))
+
+
+def _discard(folder: SweepFolder, repository: Repository) -> None:
+    if not folder.manifest.exists():
+        remove_trees(folder, repository.checkout)
+        _remove_empty(folder.root)
 
 
 def _remove_empty(*folders: Path) -> None:
