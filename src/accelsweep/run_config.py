@@ -183,6 +183,9 @@ class EntryPoint:
         return {key: str(value) for key, value in arguments.items() if key not in swept}
 
 
+PER_RUN = "{run}"
+"""Stands for values that differ between runs of the same setting, such as `${now:}` and the output folder."""
+
 MODULE_DATA = "accelsweep.workloads.data_module.ModuleData"
 """The `_target_` of `data=module`."""
 

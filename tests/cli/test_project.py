@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import yaml
 
 from accelsweep.cli.project import _overlay
+from accelsweep.errors import InputError
 from accelsweep.records.findings import Choice
 from accelsweep.run_config import EntryPoint
 
@@ -26,6 +28,13 @@ def test_a_hydra_overlay_holds_values_at_any_level_and_choices_as_defaults():
         "data": {"batch_size": 64},
         "trainer": {"precision": "bf16-mixed"},
     }
+
+
+def test_a_hydra_overlay_keeps_the_signs_of_choices_and_refuses_deletions():
+    text = overlay("hydra", ("logger=null", "+aug=strong"), {"logger": {}, "aug": {}})
+    assert yaml.safe_load(text)["defaults"] == [{"override /logger": None}, {"/aug": "strong"}, "_self_"]
+    with pytest.raises(InputError, match=r"a config file cannot contain ~callbacks\.early"):
+        overlay("hydra", ("~callbacks.early",), {})
 
 
 def test_a_file_for_a_lightning_cli_holds_its_options():

@@ -109,6 +109,14 @@ def test_values_of_the_environment_are_kept_until_the_sources_change(hydra, monk
     assert edited.kept_values["oc.env:SIZE"] == "7"
 
 
+def test_devices_in_lightnings_own_words_are_counted_and_those_of_a_job_are_not_known(hydra):
+    for devices, count in (('"0,1"', 2), ("[0]", 1), ("${oc.env:SLURM_GPUS_ON_NODE,1}", 1), ("auto", 1)):
+        trainer = hydra / "configs" / "trainer" / "default.yaml"
+        lines = [line for line in trainer.read_text().splitlines() if not line.startswith("devices:")]
+        trainer.write_text("\n".join([*lines, f"devices: {devices}", ""]))
+        assert make_plan(hydra, ["batch_size=32"]).settings[0].config.devices == count, devices
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

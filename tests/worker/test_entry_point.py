@@ -148,6 +148,12 @@ def test_what_the_script_does_not_take_over_is_refused(home: Path, changes: dict
     assert re.match(message, str(result.reason)), result.reason
 
 
+def test_a_script_that_catches_the_error_and_fits_again_is_not_measured(home: Path) -> None:
+    body = "for _ in range(2):\n    try:\n        fit()\n    except Exception:\n        pass\n"
+    (result,) = measured(home, script(home, body), batch_size=8)
+    assert (result.outcome, "first batch of 16 samples" in str(result.reason)) == (Outcome.unsupported, True)
+
+
 def test_the_time_of_the_quality_phase_is_no_part_of_the_time_to_load(home: Path) -> None:
     copy_project("hydra_template", home)
     quality = {**MEASURE, "quality_samples": 20_000, "quality_metric": "val/acc"}

@@ -184,7 +184,8 @@ def ui(
 def doctor(
     overrides: Annotated[list[str] | None, typer.Argument(help="site=NAME: check this cluster too")] = None,
     entry: Annotated[
-        str | None, typer.Option(help="check this training script too: 'python src/train.py' (default: found)")
+        str | None,
+        typer.Option(help="check this training script too: 'python src/train.py' (default: search)"),
     ] = None,
     job: Annotated[
         float | None,

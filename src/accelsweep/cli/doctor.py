@@ -362,7 +362,7 @@ _KINDS: dict[EntryKind, str] = {"hydra": "uses Hydra", "lightning_cli": "uses Li
 
 def examine_project(home: Path, entry: str | None) -> Iterator[CheckResult]:
     """Check the training script in `home`; yield nothing if there is none and `entry` names none."""
-    ok = None  # a folder with several scripts is none of the machine's faults
+    ok = None  # several scripts in a folder are not a fault of the machine
     try:
         project = measured_project(home, entry, ())
         if project is not None:
@@ -440,7 +440,7 @@ def examine(
     job_minutes: float | None = None,
     as_json: bool = False,
 ) -> int:
-    """Print every check; return 0 if none failed, 2 if one of the training script did, else 1.
+    """Print every check; return 0 if none failed, 2 if a check of the training script failed, else 1.
 
     `overrides` may specify a site to check as well. `entry` is the command that runs the user's own training script; if
     it is None, a script is looked for. If `job_minutes` is given, a short job is submitted to each of the site's node

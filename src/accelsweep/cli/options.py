@@ -60,7 +60,10 @@ DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="show the plan and
 
 Entry = Annotated[
     str | None,
-    typer.Option("--entry", help="measure your own training script as it is: 'python src/train.py' (default: found)"),
+    typer.Option(
+        "--entry",
+        help="measure your own training script as it is: 'python src/train.py' (default: search)",
+    ),
 ]
 
 Minutes = Annotated[

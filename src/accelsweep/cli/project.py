@@ -58,15 +58,26 @@ def apply_recommendation(home: Path, name: str, *, force: bool = False) -> None:
     say(f"now: {shlex.join(['python', *entry.command])} {option}")
 
 
-def _written_values(entry: EntryPoint) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the values in a setting's arguments by dotted key, and its choices of Hydra's config groups by group."""
+def _written_values(entry: EntryPoint) -> tuple[dict[str, str], list[Any]]:
+    """Return the values in a setting's arguments by dotted key, and the entries for Hydra's defaults list.
+
+    Raises InputError for an argument that deletes a key, which a config file cannot do.
+    """
     values: dict[str, str] = {}
-    choices: dict[str, str] = {}
+    defaults: list[Any] = []
     for argument in entry.arguments:
+        if argument.startswith("~"):
+            raise InputError(f"a config file cannot contain {argument}; type it instead: {entry.shell_command}")
         key, _, value = argument.lstrip("+-").partition("=")
         is_choice = "/" in key or ("." not in key and isinstance((entry.config or {}).get(key, {}), Mapping))
-        (choices if entry.kind == "hydra" and is_choice else values)[key] = value
-    return values, choices
+        if entry.kind != "hydra" or not is_choice:
+            values[key] = value
+        elif key == "experiment":
+            defaults.insert(0, value)
+        else:
+            group = f"/{key}" if argument.startswith("+") else f"override /{key}"
+            defaults.append({group: None if value == "null" else value})
+    return values, defaults
 
 
 def _target(home: Path, name: str, entry: EntryPoint) -> Path:
@@ -88,11 +99,8 @@ def _hydra_config_folder(home: Path, entry: EntryPoint) -> Path:
 
 
 def _overlay(name: str, choice: Choice, entry: EntryPoint) -> str:
-    values, choices = _written_values(entry)
-    tree: dict[str, Any] = {}
-    if choices:
-        base = [choices.pop("experiment")] if "experiment" in choices else []
-        tree["defaults"] = [*base, *({f"override /{group}": value} for group, value in choices.items()), "_self_"]
+    values, defaults = _written_values(entry)
+    tree: dict[str, Any] = {"defaults": [*defaults, "_self_"]} if defaults else {}
     for key, value in values.items():
         *parents, leaf = key.split(".")
         node = tree

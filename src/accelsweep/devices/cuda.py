@@ -209,7 +209,7 @@ class CudaKind(DeviceKind):
         return f"finds no CUDA device here: it was built for CUDA {torch.version.cuda}; nvidia-smi may show why"
 
     def telemetry_identity(self, device: torch.device) -> str | None:
-        """Return the device's UUID, which older versions of torch do not report and NVML lists."""
+        """Return the device's UUID, from NVML if torch is too old to report it."""
         if hasattr(self.module.get_device_properties(device), "uuid"):
             return super().telemetry_identity(device)
         gpus = self.gpus()

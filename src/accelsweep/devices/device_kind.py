@@ -324,7 +324,7 @@ class DeviceKind:
         self.module.empty_cache()
 
     def reset_peak_memory(self, device: torch.device) -> None:
-        """Make the peaks those of what follows; without effect if the allocator does not record peaks."""
+        """Restart the recording of peaks; no effect if the allocator records none."""
         self.module.reset_peak_memory_stats(device)
 
     def cap_memory(

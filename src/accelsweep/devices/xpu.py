@@ -81,7 +81,7 @@ class XpuKind(DeviceKind):
         return self._is_known() and super().is_initialised()
 
     def _is_known(self) -> bool:
-        """Return whether torch knows Intel GPUs, as it does from 2.3 on."""
+        """Return whether this torch supports Intel GPUs, which requires 2.3 or later."""
         import torch
 
         return hasattr(torch, "xpu")

@@ -330,8 +330,8 @@ def load_sweep(config: Mapping[str, Any], *, is_main: bool) -> Sweep:
     keep_restarts()
     try:
         home = Path.cwd()
-        is_planned = {"experiment", "entry"}.isdisjoint(config)
-        folder = existing_sweep(home, _name(config)) if is_planned or not is_main else _plan(home, config)
+        names_sweep = {"experiment", "entry"}.isdisjoint(config)
+        folder = existing_sweep(home, _name(config)) if names_sweep or not is_main else _plan(home, config)
         sweep = Sweep(folder, Manifest.read(folder.manifest))
         if is_main:
             _prepare(sweep)

@@ -40,6 +40,11 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[TrialFind
     if not supported or (project.trial is not None and not several):
         return plan
     setting = min(several or supported[:1], key=lambda each: each.config.world_size)
+    if several and setting.config.entry is not None and setting.config.entry.samples_per_step is not None:
+        raise InputError(
+            "a trial cannot find out whether the ranks divide batch_size if samples_per_step is set: write batch_is: "
+            "per_device or batch_is: global into accelsweep.yaml"
+        )
     say(f"trying a few steps first: {describe_axes(setting.axes)}")
     trees = plan.versioned.trees if plan.versioned else ()
     tree = next((tree for tree in trees if tree.version.id == setting.config.version_id), None)
@@ -66,11 +71,6 @@ def _batch_meaning(setting: Setting, result: RankResult) -> BatchMeaning:
     """Return whether the setting's batch size applies to each rank or to all together, given one rank's first batch."""
     assert result.effective is not None, "the caller has checked"
     typed, seen, ranks = setting.config.batch_size, result.effective.batch_size, setting.config.world_size
-    if setting.config.entry is not None and setting.config.entry.samples_per_step is not None:
-        raise InputError(
-            "a trial cannot find out whether the ranks divide batch_size if samples_per_step is set: write batch_is: "
-            "per_device or batch_is: global into accelsweep.yaml"
-        )
     if seen == typed:
         return "per_device"
     if seen * ranks == typed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from functools import cached_property
@@ -95,7 +96,8 @@ class ProjectEnvironment:
         """The variables that make accelsweep importable for the project's interpreter and select its Lightning."""
         variables = {PACKAGE_VARIABLE: self.package, **(self.version.environment if self.version else {})}
         if self.python is not None:
-            variables["PYTHONPATH"] = python_path(str(self.path))
+            tree = variables.get("PYTHONPATH")  # with the inherited folders
+            variables["PYTHONPATH"] = f"{self.path}{os.pathsep}{tree}" if tree else python_path(str(self.path))
         return variables
 
 

@@ -32,6 +32,7 @@ from accelsweep.run_config import SettingConfig
 from accelsweep.schedulers.protocol import INTERFACE_VARIABLE
 from accelsweep.schedulers.slurm import node_name
 from accelsweep.worker.forking import RankEntry, UnsafeFork, call, prepare_to_fork, redirect_streams
+from accelsweep.worker.lightning_alias import PACKAGE_VARIABLE
 from accelsweep.worker.run_spec import RunSpec
 
 LaunchMethod = Literal["fork", "spawn", "srun"]
@@ -223,7 +224,7 @@ class Launcher:
     spawn_command: tuple[str, ...] = SPAWN_COMMAND
     preload: Callable[[], None] = preload
     safe: bool | None = None
-    servers: dict[str, ProjectForkServer] = field(default_factory=dict)
+    servers: dict[tuple[str, str | None], ProjectForkServer] = field(default_factory=dict)
 
     def method_for(self, config: SettingConfig, say: Callable[[str], None]) -> LaunchMethod:
         """Return how to start a setting's ranks; `say` receives the reason if forking was requested but is not safe."""
@@ -247,11 +248,12 @@ class Launcher:
         """
         if config.launcher == "spawn" or config.env:
             return "spawn"
-        if python not in self.servers:
-            self.servers[python] = server = ProjectForkServer(python, environment)
+        key = python, environment.get(PACKAGE_VARIABLE)  # a server has imported one of the Lightning packages
+        if key not in self.servers:
+            self.servers[key] = server = ProjectForkServer(python, environment)
             if server.unsafe is not None:
                 say(f"forking is not safe with {python} ({server.unsafe}); every run gets a fresh interpreter")
-        return "spawn" if self.servers[python].unsafe else "fork"
+        return "spawn" if self.servers[key].unsafe else "fork"
 
     def start(self, launch: Launch, ranks: range | None = None) -> LocalRanks:
         """Start `ranks` (by default all) in one new process group."""
@@ -260,7 +262,8 @@ class Launcher:
         sys.stderr.flush()
         local_size = int(launch.environment["LOCAL_WORLD_SIZE"])
         if launch.method == "fork" and launch.python is not None:
-            return self.servers[launch.python].start(launch, ranks, local_size)
+            server = self.servers[launch.python, launch.environment.get(PACKAGE_VARIABLE)]
+            return server.start(launch, ranks, local_size)
         processes: list[int] = []
         try:
             for rank in ranks:

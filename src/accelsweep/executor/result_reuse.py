@@ -74,7 +74,7 @@ class CurrentConditions:
         installed = version.tree.software if version is not None else {}
         packages: Iterable[str] = PACKAGES
         if config.entry is not None and self.versions.project is not None:
-            installed, packages = installed or self.versions.project.software, PROJECT_PACKAGES
+            installed, packages = installed or self.versions.project.software, _PROJECT_PACKAGES
         software = {package: installed[package] for package in packages if package in installed}
         current = self._cache[_cache_key(config)] = fingerprint(sources, config.accelerator, software)
         return replace(current, links=self._links(config))
@@ -133,8 +133,8 @@ class CurrentConditions:
         return links
 
 
-PROJECT_PACKAGES = ("python", *PACKAGES, "pytorch-lightning")
-"""What of the environment of the user's own script is part of a fingerprint, as far as it is installed."""
+_PROJECT_PACKAGES = ("python", *PACKAGES, "pytorch-lightning")
+"""The packages of the script's environment that a fingerprint contains, if they are installed."""
 
 _SOURCE_SUFFIXES = frozenset({".py", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".txt", ".env", ".sh", ""})
 

@@ -93,7 +93,8 @@ class Project:
     """The user's project in `home`: its training script, its interpreter, and its `accelsweep.yaml`.
 
     `activated` is True if the interpreter depends on the shell's active environment. `found` is True if the script was
-    found by searching rather than named; `typed` is the value of `--entry`, if given.
+    found by searching rather than named; `typed` is the value of `--entry`, if given. `folders` are searched first for
+    imports.
     """
 
     home: Path
@@ -103,6 +104,7 @@ class Project:
     activated: bool
     found: bool
     typed: str | None = None
+    folders: tuple[str, ...] = ()
 
     @cached_property
     def command(self) -> str:
@@ -286,7 +288,7 @@ def _existing_interpreter(home: Path, given: str, where: str) -> str:
 
 
 def training_scripts(home: Path) -> Iterator[EntrySource]:
-    """Yield the scripts in `home` that train with Lightning when run, sorted by path; a LightningCLI with `fit`."""
+    """Yield the scripts in `home` that train with Lightning when run, sorted by path, a LightningCLI's with `fit`."""
     for path in sorted(_scripts(home, _FOLDER_DEPTH)):
         source = _read_source(path)
         if source is not None and source.file == path and _trains(path):

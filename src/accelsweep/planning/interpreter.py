@@ -134,6 +134,9 @@ def missing_module_remedy(message: str, python: str) -> str:
     return f": install it in {python}, {_OTHERWISE}; if it is part of the project, add its folder to PYTHONPATH"
 
 
-def project_environment(path: str) -> Mapping[str, str]:
-    """Return the environment for a process in the project's interpreter, which finds accelsweep's worker at `path`."""
-    return {**os.environ, "PYTHONPATH": python_path(path), "HYDRA_FULL_ERROR": "1"}
+def project_environment(*folders: str) -> Mapping[str, str]:
+    """Return the environment for a process in the project's interpreter.
+
+    The `folders`, one of which contains accelsweep's worker, are searched first for imports.
+    """
+    return {**os.environ, "PYTHONPATH": python_path(*folders), "HYDRA_FULL_ERROR": "1"}

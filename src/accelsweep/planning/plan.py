@@ -147,12 +147,11 @@ def make_plan(
     `decided_at` contains the settings decided so far. `versioned` is the grid of the versions to compare, baseline
     first. `profile` is the Snakemake profile, which is included in printed commands; it defaults to the previous
     plan's. `search_results` contains the batch sizes found for `batch_size: auto`; those in the previous plan are kept.
-    `part` is a feature command's addition to the plan. `entry` is
-    the command that runs the user's own training script; if it is None, a script is looked for unless the overrides
-    compose a model of accelsweep's. `trial` is what a trial of that script has shown; if it is None, the previous
-    plan's trial counts. `compositions` are that project's configs, as far as a plan has already composed them.
-    `minutes` is about how long a sweep of it without axes may take. Raises
-    InputError for any error in the input, and BatchSearchNeeded if batch sizes must be searched for first.
+    `part` is a feature command's addition to the plan. `entry` is the command that runs the user's own training script;
+    if it is None, a script is looked for unless the overrides compose a model of accelsweep's. `trial` is what a trial
+    of that script has shown; if it is None, the previous plan's trial counts. `compositions` are that project's
+    configs, as far as a plan has already composed them. `minutes` is about how long a sweep of it without axes may
+    take. Raises InputError for any error in the input, and BatchSearchNeeded if batch sizes must be searched for first.
     """
     if add_repeats < 0:
         raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; for fewer, set repeats=N")

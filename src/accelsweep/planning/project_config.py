@@ -68,7 +68,7 @@ class ProjectConfigs:
             subprocess.Popen(
                 [*command, *project.entry.command],
                 cwd=project.home,
-                env=project_environment(str(worker_folder(Path(temporary)))),
+                env=project_environment(str(worker_folder(Path(temporary))), *project.folders),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,

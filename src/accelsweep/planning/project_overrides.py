@@ -26,7 +26,7 @@ from accelsweep.planning.entry_point import PROJECT_FILE, Project, option_for
 from accelsweep.planning.project_config import Composed, ProjectConfigs
 from accelsweep.records.plan import BatchMeaning, Quality, TrialFindings
 from accelsweep.redaction import without_secrets
-from accelsweep.run_config import ENTRY_AXES
+from accelsweep.run_config import ENTRY_AXES, PER_RUN
 
 DEFAULT_AXES = frozenset({"batch_size", "precision", "devices", "num_nodes"})
 """Axes that replace the default ones: if one of them or a key of the project is typed, no axis is added."""
@@ -41,8 +41,6 @@ _LEAST_RUN_SECONDS = 5.0
 
 OURS, THEIRS = "sweep.", "project."
 """Prefixes that say which config an override belongs to."""
-
-_TRAINER_AXES = ("accelerator", "devices", "num_nodes", "precision")
 
 _LIGHTNING_PRECISIONS = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
 """Lightning's former names for precisions -> its current ones."""
@@ -109,7 +107,7 @@ class ProjectGrid:
         home, kept = str(self.project.home), {}
         for call, today in composed.values.items():
             value = self.kept.get(call, today)
-            if without_secrets(value) == value and not f"{value}/".startswith(f"{home}/"):
+            if without_secrets([call, value]) == [call, value] and not f"{value}/".startswith(f"{home}/"):
                 kept[call] = value
                 self.today[call] = today
         self.found |= kept
@@ -304,7 +302,7 @@ class ProjectGrid:
         if isinstance(target, str) or target.key is None:
             return None
         value = look_up(config, target.key)
-        return None if value is MISSING or value == "???" else self._in_our_words(axis, value)
+        return None if value is MISSING or value in ("???", PER_RUN) else self._in_our_words(axis, value)
 
     def _in_our_words(self, axis: str, value: Any) -> Any:
         ours = {canonical_json(theirs): word for word, theirs in self.project.file.values.get(axis, {}).items()}
@@ -315,6 +313,8 @@ class ProjectGrid:
                 return self.auto
             return "cpu" if value is None else {"gpu": "cuda"}.get(str(value), str(value))
         if axis == "devices":
+            if isinstance(value, str) and "," in value:
+                value = [part for part in value.split(",") if part.strip()]
             if isinstance(value, Sequence) and not isinstance(value, str):
                 return len(value)
             return None if value in ("auto", -1, "-1") else int(value)

@@ -171,7 +171,7 @@ def entry_digests(home: Path, entry: EntryPoint) -> dict[str, str]:
     script = script_file(home, entry.command)
     if script is None:
         return {}
-    path = ImportPath((script.parent, home), ())
+    path = ImportPath(tuple(dict.fromkeys((script.parent, home, home / "src"))), ())
     digests = {script.name: hashlib.sha256(script.read_bytes()).hexdigest()}
     pending = [name for name in sorted(_imports(script.read_bytes())) if _is_user_module(path, name)]
     while pending:

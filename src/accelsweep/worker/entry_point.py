@@ -24,7 +24,7 @@ def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[st
 
     Raises what the script or `measure` raises, and InputError if the script ends without being measured.
     """
-    from accelsweep.worker.loops.entry_point import Measured, observe_trainers
+    from accelsweep.worker.loops.entry_point import Measured, check_effective, observe_trainers
 
     entry = spec.config.entry
     assert entry is not None, "the caller checks"
@@ -33,6 +33,7 @@ def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[st
     def measure_once(trainer: ScriptTrainer) -> None:
         files.stop()
         with outcome:
+            check_effective(spec)
             measure(files.paths(), trainer)
 
     os.environ["TORCHELASTIC_RUN_ID"] = spec.run.name  # makes Lightning use the ranks that are already running
@@ -46,6 +47,7 @@ def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[st
         with contextlib.redirect_stderr(errors):
             run_script([*entry.command, *_arguments(spec, entry, place)])
     except Measured:
+        outcome.raise_error()  # the script caught the error and called `fit` again
         return
     except SystemExit as error:
         outcome.raise_error()

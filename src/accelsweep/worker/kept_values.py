@@ -11,12 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from accelsweep.redaction import is_secret_name
-
-PER_RUN = "{run}"
-"""Stands for values that differ between runs of the same setting, such as `${now:}` and the output folder."""
+from accelsweep.run_config import PER_RUN
 
 _PER_RUN_VARIABLE = re.compile(
-    r"oc\.env:((LOCAL_|GROUP_|NODE_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_\w+|TORCHELASTIC_\w+|SLURM_\w+|"
+    r"oc\.env:((LOCAL_|GROUP_|NODE_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_\w+|TORCHELASTIC_\w+|SLURM_\w+|SGE_\w+|JOB_ID|NSLOTS|"
     r"CUDA_VISIBLE_DEVICES|TMPDIR)(,|$)"
 )
 """Variables that a rank or a job sets."""

@@ -18,7 +18,8 @@ from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from accelsweep.worker.kept_values import PER_RUN, KeptValues
+from accelsweep.run_config import PER_RUN
+from accelsweep.worker.kept_values import KeptValues
 from accelsweep.worker.script import ErrorOutput, run_script
 
 _STANDARD_LIBRARY = str(Path(os.__file__).parent)

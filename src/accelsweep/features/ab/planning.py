@@ -54,8 +54,8 @@ def versioned_grid(
     """Return the settings of all versions; the versions of each setting are adjacent, starting with the first version.
 
     Sweep-wide options come from the last version, which is the one under test. `project` is the user's own training
-    script, and `trial` is what a trial of it has shown. Raises InputError if any version
-    contains an error, or if none of the measured modules comes from a version's source tree.
+    script, and `trial` is what a trial of it has shown. Raises InputError if any version contains an error, or if none
+    of the measured modules comes from a version's source tree.
     """
     versions = [
         _composed_grid(folder, tree, overrides)
@@ -92,8 +92,12 @@ def versioned_grid(
             "compare environments with --python"
         )
     if entry is not None:
-        kept = {call: value for version in versions if version.entry for call, value in version.entry.kept.items()}
-        entry = entry.model_copy(update={"kept": kept})
+        found = [version.entry.kept for version in versions if version.entry]
+        any_kept = {call: value for kept in found for call, value in kept.items()}
+        agreed = {
+            call: value for call, value in any_kept.items() if all(kept.get(call, value) == value for kept in found)
+        }
+        entry = entry.model_copy(update={"kept": agreed})  # the others are returned by a version's own resolvers
     return VersionedGrid(merged, sources, tuple(version.tree for version in versions), entry)
 
 
@@ -119,14 +123,16 @@ def _script_grid(
     folder: SweepFolder, tree: Tree, overrides: Sequence[str], project: Project, trial: TrialFindings | None
 ) -> _VersionGrid:
     """Return the grid of a version of the user's own training script, which runs in the version's tree."""
-    home = CodeVersion.of(folder, tree).home
+    version = CodeVersion.of(folder, tree)
     with _errors_of(tree.version):
-        own = project_in(home, project.typed, environment=folder.home)
+        own = project_in(version.home, project.typed, environment=folder.home)
         assert own is not None, "a script is required"
         if tree.checkout and Path(own.entry.name).is_absolute():
             raise InputError(f"{own.entry.name} is the same file in every version: name it relative to {folder.home}")
         if tree.version.python is not None:
             own = replace(own, python=tree.version.python, activated=False)
+        if tree.checkout:
+            own = replace(own, folders=tuple(map(str, version.path.folders)))
         grid, sources, entry, _ = entry_grid(
             own, overrides, earlier_manifest(folder), trial, None, {}, tree.version.name
         )

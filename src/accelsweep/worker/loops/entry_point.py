@@ -278,7 +278,6 @@ def observe_trainers(spec: RunSpec, measure: Callable[[ScriptTrainer], None]) ->
         trainer.limit_val_batches = 0  # validation runs only in `EntryLoop.validate`
 
         def measure_training(trainer: pl.Trainer) -> None:
-            _check_effective(spec, trainer)
             _running.append(EntryLoop(trainer, callback, 1.0 if limit_val_batches is None else limit_val_batches))
             measure(_describe(left_out[trainer]))
 
@@ -299,8 +298,9 @@ def observe_trainers(spec: RunSpec, measure: Callable[[ScriptTrainer], None]) ->
     pl.Trainer.fit = observed_fit  # type: ignore[method-assign, assignment]
 
 
-def _check_effective(spec: RunSpec, trainer: pl.Trainer) -> None:
+def check_effective(spec: RunSpec) -> None:
     """Raise InputError if the script's Trainer trains differently from what the setting asks for."""
+    trainer = running_loop()._trainer
     config, device = spec.config, trainer.strategy.root_device.type
     differences = {
         "devices and num_nodes": (f"{spec.world_size} ranks", f"{trainer.world_size} ranks"),
