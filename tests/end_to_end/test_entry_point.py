@@ -120,14 +120,28 @@ def test_a_script_runs_in_its_own_environment_and_its_errors_end_the_command_in_
     assert debugged.returncode == 0, debugged.stdout
     assert "one run in the foreground, not recorded" in debugged.stdout
     profiled = home.accelsweep("profile", "train", "batch_size=32")
-    assert profiled.returncode == 2, profiled.stdout
-    assert "the profiler needs accelsweep's packages" in profiled.stdout
+    assert profiled.returncode == 0, profiled.stdout
+    assert "operators in a step of batch 32" in profiled.stdout
 
     script.write_text(text.replace("seed_everything(7)", 'raise RuntimeError("no data here")'))
     failed = home.accelsweep(*command, "--name", "other")
     assert failed.returncode == 2, failed.stdout
     assert "python train.py failed in its trial: RuntimeError: no data here, in main (train.py, line" in failed.stdout
     assert not (home.path / "sweeps" / "other").exists()
+
+
+def test_the_trial_finds_a_batch_size_that_only_the_script_knows(make_home: Callable[..., Home]) -> None:
+    home = make_home("script")
+    script = home.path / "train.py"
+    text = script.read_text().replace('parser.add_argument("--batch-size", type=int, default=32)', "")
+    script.write_text(text.replace("options.batch_size", 'int(open("size.txt").read())'))
+    (home.path / "size.txt").write_text("40")
+    done = home.accelsweep("run", "devices=1,2", *SHORT)
+    assert done.returncode == 0, done.stdout
+    assert "batch_size=40 was found by the trial" in done.stdout
+    assert done.stdout.count("trying a few steps first") == 2  # the second one shows what 2 ranks do with it
+    sizes = {(record["axes"]["devices"], record["effective"]["batch_size"]) for record in records(home)}
+    assert sizes == {(1, 40), (2, 40)}
 
 
 def test_ctrl_c_during_the_trial_ends_the_command_and_leaves_nothing(make_home: Callable[..., Home]) -> None:

@@ -11,7 +11,7 @@ from projects import copy_project
 
 from accelsweep.errors import InputError
 from accelsweep.planning.plan import Plan, make_plan, write_plan
-from accelsweep.records.plan import Quality, TrialFindings
+from accelsweep.records.plan import UNKNOWN_BATCH_SIZE, Quality, TrialFindings
 
 pytestmark = pytest.mark.heavy  # a plan imports the project in a process of its own
 
@@ -195,8 +195,15 @@ def test_the_defaults_of_a_scripts_options_are_the_values_that_are_not_typed(scr
     assert make_plan(script, ["hidden=8,16"]).settings[0].config.batch_size == 32
     text = (script / "train.py").read_text()
     (script / "train.py").write_text(text.replace("type=int, default=32", "type=int, default=SIZE"))
-    unknown = make_plan(script, ["hidden=8,16"]).settings[0].unsupported
-    assert unknown == "the batch size of train.py is not known: type batch_size=NUMBER"
+    assert make_plan(script, ["hidden=8,16"]).settings[0].unsupported == UNKNOWN_BATCH_SIZE
+    tried = make_plan(script, ["hidden=8,16"], trial=TrialFindings(batch_size=48))
+    assert (tried.settings[0].unsupported, tried.settings[0].config.batch_size) == (None, 48)
+    assert "batch_size=48 was found by the trial" in tried.notes
+
+
+def test_the_plan_states_the_values_that_come_from_the_project(hydra):
+    notes = make_plan(hydra, ["batch_size=32,64"]).notes
+    assert "not typed, so the project's own values are used: accelerator=cpu, devices=1" in notes
 
 
 def test_an_axis_without_a_place_is_unsupported_with_the_line_that_mends_it(script):

@@ -1,7 +1,7 @@
 """Runs a trial of one setting before the user's own script is measured, which shows whether the script trains at all.
 
-A trial also shows which metric the script's callbacks monitor and, on several ranks, whether the script's batch size
-applies to each rank or is divided among them.
+A trial also shows which metric the script's callbacks monitor, the batch size if only the script knows it and, on
+several ranks, whether the batch size applies to each rank or is divided among them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from accelsweep.driver.console import say
 from accelsweep.errors import InputError
 from accelsweep.planning.interpreter import missing_module_remedy, usable_devices
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import BatchMeaning, Quality, TrialFindings
+from accelsweep.records.plan import UNKNOWN_BATCH_SIZE, BatchMeaning, Quality, TrialFindings
 from accelsweep.results import RankResult
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[TrialFind
     """Return the plan once a trial has succeeded; `again` makes a new plan, given what the trial has shown.
 
     There is no trial if the sweep does not measure the user's own script, runs on a cluster, has been tried already, or
-    has no supported setting. Raises InputError if the trial fails, with the script's own error, or if its first batch
-    has an unexpected size.
+    has no setting that can run. A second trial follows if the first has found the batch size of several ranks. Raises
+    InputError if the trial fails, with the script's own error, or if its first batch has an unexpected size.
     """
     from accelsweep.executor.code_versions import CodeVersion
     from accelsweep.executor.trial import try_setting
@@ -36,11 +36,13 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[TrialFind
     if project is None or plan.manifest.site.scheduler != "local":
         return plan
     supported = [setting for setting in plan.settings if setting.unsupported is None]
+    unknown = [setting for setting in plan.settings if setting.unsupported == UNKNOWN_BATCH_SIZE]
     several = [setting for setting in supported if setting.config.world_size > 1 and project.batch_is is None]
-    if not supported or (project.trial is not None and not several):
+    first = [] if project.trial is not None else supported[:1]
+    if not (candidates := unknown or several or first):
         return plan
-    setting = min(several or supported[:1], key=lambda each: each.config.world_size)
-    if several and setting.config.entry is not None and setting.config.entry.samples_per_step is not None:
+    setting = min(candidates, key=lambda each: each.config.world_size)
+    if candidates is several and setting.config.entry is not None and setting.config.entry.samples_per_step is not None:
         raise InputError(
             "a trial cannot find out whether the ranks divide batch_size if samples_per_step is set: write batch_is: "
             "per_device or batch_is: global into accelsweep.yaml"
@@ -57,14 +59,21 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[TrialFind
         where = "" if result is None or result.user_location is None else f", in {result.user_location}"
         message = f"{project.command} failed in its trial: {trial.conclusion.reason}{where}"
         raise InputError(f"{message}{missing_module_remedy(message, project.python or sys.executable)}")
-    return again(_findings(result, _batch_meaning(setting, result) if several else None))
+    findings = _findings(result)
+    if candidates is unknown:
+        ranks = setting.config.world_size if project.batch_is == "global" else 1
+        found = findings.model_copy(update={"batch_size": result.effective.batch_size * ranks})
+        return plan_after_trial(folder, again(found), again)
+    batch_size = None if project.trial is None else project.trial.batch_size
+    batch_is = _batch_meaning(setting, result) if candidates is several else None
+    return again(findings.model_copy(update={"batch_size": batch_size, "batch_is": batch_is}))
 
 
-def _findings(result: RankResult, batch_is: BatchMeaning | None) -> TrialFindings:
+def _findings(result: RankResult) -> TrialFindings:
     trainer = result.trainer
     assert trainer is not None, "the result has a window, so the script has built a Trainer"
     quality = None if trainer.monitor is None else Quality(metric=trainer.monitor, better=trainer.better)
-    return TrialFindings(batch_is=batch_is, quality=quality, left_out=trainer.left_out)
+    return TrialFindings(quality=quality, left_out=trainer.left_out)
 
 
 def _batch_meaning(setting: Setting, result: RankResult) -> BatchMeaning:

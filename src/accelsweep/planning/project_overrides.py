@@ -24,7 +24,7 @@ from accelsweep.errors import InputError, nearest
 from accelsweep.plain_json import MISSING, canonical_json, look_up
 from accelsweep.planning.entry_point import PROJECT_FILE, Project, option_for
 from accelsweep.planning.project_config import Composed, ProjectConfigs
-from accelsweep.records.plan import BatchMeaning, Quality, TrialFindings
+from accelsweep.records.plan import UNKNOWN_BATCH_SIZE, BatchMeaning, Quality, TrialFindings
 from accelsweep.redaction import without_secrets
 from accelsweep.run_config import ENTRY_AXES, PER_RUN
 
@@ -73,8 +73,8 @@ class ProjectGrid:
     """The project's side of a grid: where overrides and axes go, and the config of each point.
 
     `trial` is what a trial of the script has shown; None if there was none. `kept` are values of the environment that
-    an earlier plan of the sweep found. `found` collects the values that this plan uses, and `today` what the resolvers
-    return today.
+    an earlier plan of the sweep found. `untyped` collects the axes whose values come from the project. `found` collects
+    the values that this plan uses, and `today` what the resolvers return today.
     """
 
     project: Project
@@ -85,6 +85,7 @@ class ProjectGrid:
     auto: str = "cpu"
     notes: list[str] = field(default_factory=list)
     defaults: list[str] = field(default_factory=list)
+    untyped: dict[str, Any] = field(default_factory=dict)
     found: dict[str, Any] = field(default_factory=dict)
     today: dict[str, Any] = field(default_factory=dict)
 
@@ -427,6 +428,9 @@ class ProjectGrid:
                 axes |= {axis_name(own[index]): composer.parse(combination[index]).value() for index in swept}
                 yield self._point(composer, config, typed, combination, axes, plan_config)
         self._note_values()
+        if self.untyped:
+            untyped = ", ".join(f"{axis}={value}" for axis, value in self.untyped.items())
+            self.notes.append(f"not typed, so the project's own values are used: {untyped}")
 
     def _point(
         self,
@@ -463,9 +467,11 @@ class ProjectGrid:
                 found = self.value_of(axis, composed.config)
                 scientific[axis] = self._default(axis) if found is None else found
                 if found is None and axis == "batch_size":
-                    unsupported = f"the batch size of {self.project.entry.name} is not known: type batch_size=NUMBER"
-                    if isinstance(reason := self.targets[axis], str):
-                        unsupported = reason
+                    tried = None if self.trial is None else self.trial.batch_size
+                    scientific[axis] = 1 if tried is None else tried
+                    unsupported = unsupported or (UNKNOWN_BATCH_SIZE if tried is None else None)
+                elif found is not None:
+                    self.untyped[axis] = found
         scientific["entry"] = {
             "kind": self.project.entry.kind,
             "command": list(self.project.entry.command),
@@ -487,8 +493,7 @@ class ProjectGrid:
         return GridPoint(axes, scientific, plan_config, composed.choices, frozenset(), unsupported)
 
     def _default(self, axis: str) -> Any:
-        defaults = {"accelerator": self.auto, "devices": 1, "num_nodes": 1, "precision": "32-true", "batch_size": 1}
-        return defaults[axis]
+        return {"accelerator": self.auto, "devices": 1, "num_nodes": 1, "precision": "32-true"}.get(axis)
 
     def _divide_batch(self, scientific: dict[str, Any]) -> str | None:
         """Convert a global batch size to one per rank; return the reason if that is impossible."""

@@ -147,22 +147,34 @@ BatchMeaning = Literal["per_device", "global"]
 """Whether a script's batch size applies to each rank or is divided among all ranks."""
 
 
+UNKNOWN_BATCH_SIZE = (
+    "only the script knows the batch size: type batch_size=NUMBER, or run the sweep on this machine, where a trial"
+    " finds it"
+)
+"""Why a setting whose batch size neither the command nor the project states is unsupported before a trial."""
+
+
 class TrialFindings(Frozen):
     """What a trial of the user's script has shown.
 
-    `batch_is` is None unless the trial ran on several ranks. `quality` is the metric that the script's ModelCheckpoint
-    or EarlyStopping monitors, if any. `left_out` names the callbacks that are removed for the measurement.
+    `batch_is` is None unless the trial ran on several ranks. `batch_size` is the size that only the script knows; None
+    if the command or the project's config states it. `quality` is the metric that the script's ModelCheckpoint or
+    EarlyStopping monitors, if any. `left_out` names the callbacks that are removed for the measurement.
     """
 
     batch_is: BatchMeaning | None = None
+    batch_size: int | None = None
     quality: Quality | None = None
     left_out: tuple[str, ...] = ()
 
     def notes(self) -> list[str]:
         """Return sentences for the plan."""
-        if not self.left_out:
-            return []
-        return [f"left out of the measured Trainer, besides its loggers: {', '.join(self.left_out)}"]
+        notes = []
+        if self.batch_size is not None:
+            notes.append(f"batch_size={self.batch_size} was found by the trial")
+        if self.left_out:
+            notes.append(f"left out of the measured Trainer, besides its loggers: {', '.join(self.left_out)}")
+        return notes
 
 
 class MeasuredProject(Frozen):

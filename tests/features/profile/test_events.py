@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from accelsweep.features.profile.model import PYTHON
 from accelsweep.features.profile.profiler import MODULE_MARK, mark_modules, modules, operators
+from accelsweep.features.profile.step_profile import PYTHON
 
 NUMBERS = itertools.count()
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 from one_rank import BOTH_LOOPS, MEASURE
+from pydantic import TypeAdapter
 
 from accelsweep.features.profile.command import ENTRY_POINT
-from accelsweep.features.profile.model import StepProfile, trace_of
 from accelsweep.features.profile.profiler import FEWEST_WARMUP_STEPS
+from accelsweep.features.profile.step_profile import StepProfile, trace_of
 from accelsweep.records.run_files import read_rank_result
 from accelsweep.results import Outcome
 
@@ -54,7 +55,7 @@ def profiled(tmp_path, spec, run):
         result = read_rank_result(made.rank_result(0))
         assert (result.outcome, result.reason) == (Outcome.measured, None)
         trace = json.loads(gzip.decompress(trace_of(made).read_bytes()))["traceEvents"]
-        return result, StepProfile.model_validate(result.extra), trace
+        return result, TypeAdapter(StepProfile).validate_python(result.extra), trace
 
     return go
 

@@ -10,14 +10,12 @@ import pytest
 from accelsweep.analysis.analyse_sweep import analyse_folder
 from accelsweep.analysis.collect import read_runs
 from accelsweep.features.profile.model import (
-    ModuleTime,
-    OperatorTime,
     Profiles,
     SettingProfile,
-    StepProfile,
     profile_folder,
 )
 from accelsweep.features.profile.report import differences, profiles_table
+from accelsweep.features.profile.step_profile import ModuleTime, OperatorTime, StepProfile
 from accelsweep.files import sha256_file
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from accelsweep.cli.options import AsJson, SweepName, TrackingUri, complete_setting
 from accelsweep.cli.runs import resolve_setting
@@ -22,7 +22,7 @@ from accelsweep.driver.json_output import Answer
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.executor.attempt import RankRunner, standalone_spec
 from accelsweep.executor.attempt_outcome import conclude
-from accelsweep.executor.code_versions import CodeVersions, ProjectEnvironment
+from accelsweep.executor.code_versions import CodeVersions
 from accelsweep.executor.device_lease import Lease, leased
 from accelsweep.executor.launch import Launcher
 from accelsweep.executor.preflight import check_disk_space
@@ -31,14 +31,13 @@ from accelsweep.executor.result_reuse import CurrentConditions
 from accelsweep.features.profile.model import (
     ProfileFinding,
     SettingProfile,
-    StepProfile,
     profile_folder,
     profiles_folder,
     store_profile,
     stored_profiles,
-    trace_of,
 )
 from accelsweep.features.profile.report import circumstances, compare, difference_words, module_words
+from accelsweep.features.profile.step_profile import StepProfile, trace_of
 from accelsweep.files import sha256_file
 from accelsweep.ipc import Interrupted, Signals
 from accelsweep.records.layout import LOG_FILE, SweepFolder, existing_sweep
@@ -118,7 +117,7 @@ def profile_setting(
             task=spec.config.task,
             started_at=started,
             ranks=spec.world_size,
-            profile=StepProfile.model_validate(result.extra),
+            profile=TypeAdapter(StepProfile).validate_python(result.extra),
             fingerprint=fingerprint,
             trace_sha256=sha256_file(trace_of(spec)),
         )
@@ -183,12 +182,6 @@ def profile_settings(
 def _check(folder: SweepFolder, manifest: Manifest, setting: str, runs: Sequence[RunRow]) -> None:
     """Raise InputError if a setting runs no model steps or was not measured."""
     config = block_of(folder, manifest, setting).configs[setting]
-    code = CodeVersions(folder).run_code(config)
-    if isinstance(code, ProjectEnvironment) and code.python is not None:
-        raise InputError(
-            f"the profiler needs accelsweep's packages, but this project is run by {code.python}: install the project "
-            "in accelsweep's environment, and name that environment under `python` in accelsweep.yaml"
-        )
     if config.task not in PROFILE_TASKS or (config.entry is None and task_of(config.task, config.raw).when):
         what = "its queries come from a load generator" if config.task in PROFILE_TASKS else f"task={config.task}"
         raise InputError(

@@ -7,6 +7,7 @@ profiler records this number with both operators: https://docs.pytorch.org/docs/
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import torch
@@ -14,7 +15,14 @@ from torch import nn
 from torch.profiler import record_function
 
 from accelsweep.devices.clock import TimedDevice, monotonic
-from accelsweep.features.profile.model import PYTHON, ModuleTime, OperatorTime, StepPart, StepProfile, trace_of
+from accelsweep.features.profile.step_profile import (
+    PYTHON,
+    ModuleTime,
+    OperatorTime,
+    StepPart,
+    StepProfile,
+    trace_of,
+)
 from accelsweep.heartbeat import StepCount
 from accelsweep.worker.loops.loop import ModuleDriver
 from accelsweep.worker.rank_measurement import RankReport
@@ -230,7 +238,7 @@ def profile(spec: RunSpec, place: RankPlace, report: RankReport) -> None:
     if place.rank:
         driver.drive(ProfiledSteps(warmup, steps, device, lambda: None, lambda _: None))
         return
-    report.extra = _under_the_profiler(spec, driver, device, warmup, steps).model_dump(mode="json")
+    report.extra = asdict(_under_the_profiler(spec, driver, device, warmup, steps))
 
 
 def _under_the_profiler(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -13,9 +14,6 @@ from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.setting import describe_axes, label
 from accelsweep.features.profile.model import (
     PROFILE_FILE,
-    TRACE_FILE,
-    ModuleTime,
-    OperatorTime,
     PartDifference,
     ProfileFinding,
     Profiles,
@@ -23,6 +21,7 @@ from accelsweep.features.profile.model import (
     profile_folder,
     stored_profiles,
 )
+from accelsweep.features.profile.step_profile import TRACE_FILE, ModuleTime, OperatorTime
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.report import formatting as fmt
@@ -118,7 +117,7 @@ Row = TypeVar("Row", OperatorTime, ModuleTime)
 
 def _rounded(row: Row) -> Row:
     device = None if row.device_seconds is None else round_significant(row.device_seconds)
-    return row.model_copy(update={"host_seconds": round_significant(row.host_seconds), "device_seconds": device})
+    return replace(row, host_seconds=round_significant(row.host_seconds), device_seconds=device)
 
 
 def _changed(now: Fingerprint, measured: Sequence[RunRow]) -> str | None:
