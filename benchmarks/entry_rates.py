@@ -23,9 +23,12 @@ import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
 WARMUP_SECONDS = 1.0
 WARMUP_STEPS = 20
@@ -35,8 +38,7 @@ def stopwatch(seconds: float, script: list[str]) -> None:
     """Run the script until `seconds` of its training are timed, and print samples per second of this rank."""
     import torch
 
-    packages = [name for name in ("lightning.pytorch", "pytorch_lightning") if _installed(name)]
-    for name in packages:
+    for name in filter(_installed, PACKAGES):
         pl: Any = __import__(name, fromlist=["Trainer"])
         __import__(f"{name}.cli")
 
@@ -129,22 +131,64 @@ def by_stopwatch(project: Path, python: str, entry: list[str], own: list[str], s
 
 
 def by_accelsweep(
-    project: Path, python: str, entry: list[str], overrides: list[str], seconds: float, name: str
-) -> float:
-    """Return samples per second of one more run of the same setting, which accelsweep adds to the sweep `name`."""
+    project: Path, python: str, entry: list[str], overrides: list[str], seconds: float, name: str, **environment: str
+) -> dict[str, Any]:
+    """Return the metrics of one more run of the same setting, which accelsweep adds to the sweep `name`."""
     runs = project / "sweeps" / name / "runs"
     before = set(runs.glob("*/record.json"))
     command = [sys.executable, "-m", "accelsweep", "run", "--entry", shlex.join([python, *entry[1:]])]
     command += ["--name", name, "repeats=1", f"measure.min_seconds={seconds}", *overrides]
     command += ["--add-repeats", "1"] if before else []
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    variables = {**os.environ, **environment}
+    done = subprocess.run(command, cwd=project, env=variables, capture_output=True, text=True, check=False)
     files = list(set(runs.glob("*/record.json")) - before)
     if done.returncode or len(files) != 1:
         raise SystemExit(
             f"{shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         )
-    body = json.loads(files[0].read_text("utf-8"))["body"]
-    return float(body["metrics"]["samples_per_second"]["value"])
+    metrics: dict[str, Any] = json.loads(files[0].read_text("utf-8"))["body"]["metrics"]
+    return {metric: one["value"] for metric, one in metrics.items()}
+
+
+_WITNESS = """
+import os, time
+def callbacks():
+    pl = __import__(os.environ["WITNESS_PACKAGE"], fromlist=["Callback"])
+    class Witness(pl.Callback):
+        def __init__(self):
+            self.file = open(os.environ["WITNESS_FILE"], "w")
+        def on_train_batch_end(self, trainer, module, outputs, batch, *_):
+            while not hasattr(batch, "shape"):
+                batch = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
+            self.file.write(f"{time.perf_counter()} {batch.shape[0]}\\n")
+            self.file.flush()
+    return Witness()
+"""
+"""A callback that every Trainer takes from the entry points of installed packages, and that writes down each batch."""
+
+
+def in_one_run(
+    project: Path, python: str, entry: list[str], overrides: list[str], seconds: float, name: str
+) -> tuple[float, float]:
+    """Return a stopwatch's samples per second, and accelsweep's, of the same steps of one run."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, file = Path(temporary), Path(temporary) / "batches"
+        (folder / "witness.py").write_text(_WITNESS, "utf-8")
+        (folder / "witness-1.dist-info").mkdir()
+        (folder / "witness-1.dist-info" / "METADATA").write_text("Name: witness\nVersion: 1\n", "utf-8")
+        groups = [f"[{package}.callbacks_factory]\nwitness = witness:callbacks\n" for package in PACKAGES]
+        (folder / "witness-1.dist-info" / "entry_points.txt").write_text("\n".join(groups), "utf-8")
+        path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+        package = next(one for one in PACKAGES if _imports(python, one))
+        variables = {"PYTHONPATH": path, "WITNESS_FILE": str(file), "WITNESS_PACKAGE": package}
+        metrics = by_accelsweep(project, python, entry, overrides, seconds, name, **variables)
+        batches = [tuple(map(float, line.split())) for line in file.read_text("utf-8").splitlines()]
+    (begin, _), *window = batches[-int(metrics["window_steps"]) - 1 :]  # nothing follows the window
+    return sum(samples for _, samples in window) / (window[-1][0] - begin), float(metrics["samples_per_second"])
+
+
+def _imports(python: str, package: str) -> bool:
+    return subprocess.run([python, "-c", f"import {package}"], capture_output=True, check=False).returncode == 0
 
 
 def main() -> int:
@@ -165,7 +209,8 @@ def main() -> int:
     rates, name = list[tuple[float, float]](), f"paired-{time.time_ns()}"
     for _ in range(options.pairs):
         own = by_stopwatch(project, options.python, entry, shlex.split(options.own), options.seconds)
-        ours = by_accelsweep(project, options.python, entry, options.overrides, options.seconds, name)
+        metrics = by_accelsweep(project, options.python, entry, options.overrides, options.seconds, name)
+        ours = metrics["samples_per_second"]
         rates.append((own, ours))
         print(f"stopwatch {own:.1f}  accelsweep {ours:.1f} samples/s  ratio {ours / own:.4f}", flush=True)
     ratios = [ours / own for own, ours in rates]
