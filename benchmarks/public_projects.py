@@ -37,6 +37,8 @@ SLOW = (
     "measure.probe_steps=null"
 )
 """For networks that take a second per step on two cores."""
+SLOWEST = "repeats=1 measure.warmup_steps=2 measure.min_steps=3 measure.min_seconds=0.1 measure.probe_steps=null"
+"""For one that takes several."""
 
 
 def mnist(folder: Path) -> None:
@@ -178,6 +180,7 @@ PROJECTS = (
         "Hydra, model, data and Trainer built in code",
         f"python tools/train.py models=resnet18 {_FOLDERS}",
         "accelerator=cpu batch_size=2,4 precision=32-true,bf16-mixed devices=1,2 quality=val/MulticlassAccuracy "
+        "trainer.sync_batchnorm=false "  # their config sets it, and torch has it for GPUs only
         f"{SLOW}",
         "accelerator=cpu devices=1 batch_size=4 precision=32-true",
         "data.loader.batch_size=4 +trainer.accelerator=cpu trainer.devices=1 trainer.precision=32-true",
@@ -192,7 +195,7 @@ PROJECTS = (
         "MIT",
         "script with argparse, Trainer built in code",
         "python train/train.py --dataset mnist --data_dir data",
-        f"accelerator=cpu batch_size=2,4 precision=32-true,bf16-mixed devices=1,2 {SLOW}",
+        f"accelerator=cpu batch_size=2,4 precision=32-true,bf16-mixed devices=1,2 {SLOWEST}",
         "",
         None,  # the script says accelerator="gpu", which accelsweep replaces and a stopwatch cannot
         mnist,
@@ -227,7 +230,7 @@ def measure(project: Project, home: Path, python: str, seconds: float, pairs: in
         "reasons": sorted({record["reason"] for record in records if record["reason"]}),
         "notes": [line for line in lines if line.startswith("note: ")],
         "end": lines[-12:],
-        "apply": applied.stdout.replace(str(home), ".").splitlines()[-3:],
+        "apply": (applied.stdout + applied.stderr).replace(str(home), ".").splitlines()[-3:],
     }
     if project.own is not None:
         words = shlex.split(project.entry)
@@ -290,11 +293,12 @@ the machine only makes a rate lower, so on a busy machine the fastest runs of ea
 
 def compared(one_run: tuple[float, float] | None, pairs: list[tuple[float, float]] | None) -> str:
     """Return the cells that compare rates with the stopwatch's."""
-    if not pairs or one_run is None:
-        return "not timed | not timed | 0"
+    same = "not timed" if one_run is None else f"{one_run[1] / one_run[0]:.4f}"
+    if not pairs:
+        return f"{same} | not timed | 0"
     ratios = [ours / own for own, ours in pairs]
     fastest = max(ours for _, ours in pairs) / max(own for own, _ in pairs)
-    return f"{one_run[1] / one_run[0]:.4f} | {statistics.median(ratios):.3f}, {fastest:.3f} | {len(pairs)}"
+    return f"{same} | {statistics.median(ratios):.3f}, {fastest:.3f} | {len(pairs)}"
 
 
 def main() -> int:
