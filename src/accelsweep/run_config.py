@@ -129,6 +129,8 @@ class Identity(NamedTuple):
 ENTRY_AXES = ("accelerator", "devices", "num_nodes", "batch_size", "precision")
 """Axes that are written as arguments of the user's own script."""
 
+LightningPackage = Literal["lightning", "pytorch_lightning"]
+
 EntryKind = Literal["hydra", "lightning_cli", "script"]
 """How an entry point takes its arguments: as Hydra overrides, as LightningCLI options, or in a way of its own."""
 
@@ -142,8 +144,9 @@ class EntryPoint:
     `trainer` contains arguments that replace those with which the script builds its Trainer. `targets` maps axes to the
     project's own keys. `config` is the project's own composed config; None if the script has none. `global_batch` is
     the batch size that the script divides among its ranks; None if it is the batch size of each rank. `package` is the
-    one whose Trainer the script uses. `kept_values` maps calls of resolvers, such as `oc.env:DATA`, to what they return
-    in all runs. `samples_per_step` is the number of samples in one batch of one rank; None if batches are counted.
+    one whose Trainer the script uses; None if it uses none. `kept_values` maps calls of resolvers, such as
+    `oc.env:DATA`, to what they return in all runs. `samples_per_step` is the number of samples in one batch of one
+    rank; None if batches are counted.
     """
 
     kind: EntryKind
@@ -154,7 +157,7 @@ class EntryPoint:
     targets: dict[str, str] = field(default_factory=dict)
     config: Node | None = None
     global_batch: Count | None = None
-    package: Literal["lightning", "pytorch_lightning"] = "lightning"
+    package: LightningPackage | None = "lightning"
     kept_values: dict[str, Any] = field(default_factory=dict)
     samples_per_step: Count | None = None
 
@@ -205,7 +208,7 @@ class SettingConfig:
     batch_size: Count
     precision: str
     seed: Seed
-    loop: Literal["lightning", "raw", "entry"]
+    loop: Literal["lightning", "raw", "entry", "script"]
     measure: Measure
     model: Node = field(default_factory=dict)
     data: Node = field(default_factory=dict)

@@ -26,6 +26,14 @@ _CORE = (
         unused_keys=("measure.scenario", "measure.fake_loader", *TARGET_KEYS, *BATCH_SEARCH_KEYS),
     ),
     Task(
+        "train_throughput",
+        "train_throughput",
+        "accelsweep.worker.tasks.script:ScriptThroughput",
+        when=(("loop", "script"),),
+        rates=("samples_per_second",),
+        unused_keys=("measure.scenario", "measure.fake_loader", *TARGET_KEYS, *QUALITY_KEYS, *BATCH_SEARCH_KEYS),
+    ),
+    Task(
         "time_to_accuracy",
         "time_to_accuracy",
         "accelsweep.worker.tasks.train:TimeToAccuracy",

@@ -130,6 +130,19 @@ def test_a_script_runs_in_its_own_environment_and_its_errors_end_the_command_in_
     assert not (home.path / "sweeps" / "other").exists()
 
 
+def test_a_plain_training_loop_is_swept_over_ranks_and_precision(make_home: Callable[..., Home]) -> None:
+    home = make_home("plain_script")
+    before = home.files()
+    done = home.accelsweep("run", "precision=32-true,bf16-mixed", "devices=1,2", *SHORT)
+    assert done.returncode == 0, done.stdout
+    assert {record["outcome"] for record in records(home)} == {"measured"}, done.stdout
+    ranks = {(record["effective"]["world_size"], record["effective"]["strategy"]) for record in records(home)}
+    assert ranks == {(1, "single_device"), (2, "ddp")}
+    reached = {(record["axes"]["precision"], record["effective"]["precision"]) for record in records(home)}
+    assert reached == {("32-true", "32-true"), ("bf16-mixed", "bf16-mixed")}
+    assert all(name in home.files() for name in before)
+
+
 def test_the_trial_finds_a_batch_size_that_only_the_script_knows(make_home: Callable[..., Home]) -> None:
     home = make_home("script")
     script = home.path / "train.py"

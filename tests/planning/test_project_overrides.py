@@ -26,6 +26,11 @@ def script(tmp_path: Path) -> Path:
     return copy_project("script", tmp_path)
 
 
+@pytest.fixture
+def plain_script(tmp_path: Path) -> Path:
+    return copy_project("plain_script", tmp_path)
+
+
 def arguments(plan: Plan) -> list[tuple[str, ...]]:
     """The arguments of each setting, in the grid's order."""
     entries = [setting.config.entry for setting in plan.settings]
@@ -204,6 +209,48 @@ def test_the_defaults_of_a_scripts_options_are_the_values_that_are_not_typed(scr
 def test_the_plan_states_the_values_that_come_from_the_project(hydra):
     notes = make_plan(hydra, ["batch_size=32,64"]).notes
     assert "not typed, so the project's own values are used: accelerator=cpu, devices=1" in notes
+
+
+def test_a_script_without_a_trainer_gets_its_own_options_and_flags(plain_script):
+    plan = make_plan(
+        plain_script, ["batch_size=16,32", "precision=32-true,bf16-mixed", "devices=1,2", "accelerator=cpu"]
+    )
+    assert {setting.unsupported for setting in plan.settings} == {None}
+    assert {(setting.config.loop, setting.config.entry.package) for setting in plan.settings} == {("script", None)}
+    assert arguments(plan)[0] == ("--no-cuda", "--batch-size=16")
+    assert ("--no-cuda", "--batch-size=16", "--bf16") in arguments(plan)
+    assert {setting.config.entry.run_arguments for setting in plan.settings} == {("--seed={seed}",)}
+    assert any(note.startswith("quality is not measured, because the script's validation") for note in plan.notes)
+    alone = make_plan(plain_script, [])
+    assert {setting.config.batch_size for setting in alone.settings} == {32, 64, 128}
+    assert {setting.config.precision for setting in alone.settings} == {"32-true", "bf16-mixed"}
+
+
+def test_options_that_a_library_declares_are_read_from_what_the_script_prints(plain_script):
+    source = plain_script / "train.py"
+    source.write_text(
+        "import torch, typer\ndef main(batch_size: int = 32, hidden: int = 8, bf16: bool = False):\n"
+        "    loss.backward()\n    optimizer.step()\nif __name__ == '__main__':\n    typer.run(main)\n"
+    )
+    plan = make_plan(plain_script, ["batch_size=16,32", "hidden=8"])
+    assert arguments(plan) == [("--hidden=8", "--batch-size=16"), ("--hidden=8", "--batch-size=32")]
+    assert make_plan(plain_script, ["hidden=8,16"]).settings[0].config.batch_size == 32
+    source.write_text(source.read_text().replace("import torch", "import missing_module, torch"))
+    with pytest.raises(InputError, match="does not show the script's options: ModuleNotFoundError"):
+        make_plan(plain_script, ["batch_size=16"])
+
+
+def test_flags_of_a_script_are_stated_under_values_or_the_setting_is_unsupported(plain_script):
+    source = plain_script / "train.py"
+    source.write_text(source.read_text().replace("bf16", "half"))
+    plan = make_plan(plain_script, ["precision=32-true,bf16-mixed"])
+    (reason,) = {setting.unsupported for setting in plan.settings}
+    assert reason.endswith("for example `values: {precision: {32-true: '', bf16-mixed: --bf16}}`")
+    (plain_script / "accelsweep.yaml").write_text(
+        "values: {precision: {32-true: '', bf16-mixed: '--half --hidden 8'}}\n"
+    )
+    plan = make_plan(plain_script, ["precision=32-true,bf16-mixed"])
+    assert arguments(plan) == [(), ("--half", "--hidden", "8")]
 
 
 def test_an_axis_without_a_place_is_unsupported_with_the_line_that_mends_it(script):

@@ -381,9 +381,8 @@ def _project(project: Project) -> Iterator[CheckResult]:
     where = "" if project.own_environment else ", accelsweep's own"
     yield CheckResult(ok=None, what="its interpreter", found=f"{project.python}{where}")
     installed = project.measured.software or {"python": sys.version.split()[0]}
-    versions = {
-        name: installed.get(name) or importlib.metadata.version(name) for name in ("torch", project.distribution)
-    }
+    packages = filter(None, ("torch", project.distribution))
+    versions = {name: installed.get(name) or importlib.metadata.version(name) for name in packages}
     devices = usable_devices(project.python, project.package)
     found = ", ".join(f"{name} {version}" for name, version in {"Python": installed["python"], **versions}.items())
     yield CheckResult(ok=True, what="its versions", found=found)
@@ -409,7 +408,7 @@ def _axis(grid: ProjectGrid, axis: str) -> CheckResult:
     if isinstance(target, str):
         return CheckResult(ok=False, what=what, found=target, remedy="see the message")
     if target.key is None:
-        return CheckResult(ok=True, what=what, found="replaces the Trainer's argument")
+        return CheckResult(ok=True, what=what, found=grid.without_argument(axis))
     key = target.key if grid.project.entry.kind == "hydra" else f"--{target.key}"
     if value is None and axis == "batch_size":
         return CheckResult(ok=None, what=what, found=f"{key}, without a known default", remedy=f"type {axis}=NUMBER")
@@ -417,6 +416,8 @@ def _axis(grid: ProjectGrid, axis: str) -> CheckResult:
 
 
 def _quality(grid: ProjectGrid) -> CheckResult:
+    if grid.project.package is None:
+        return CheckResult(ok=None, what="quality", found="not measured without a Lightning Trainer")
     if grid.quality is None:
         remedy = "set quality=METRIC to one that the validation logs"
         return CheckResult(ok=None, what="quality", found="no metric is named in the config", remedy=remedy)

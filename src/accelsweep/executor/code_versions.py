@@ -69,12 +69,12 @@ class ProjectEnvironment:
     """The environment of the user's own training script.
 
     `python` is its interpreter, or None for accelsweep's own; `path` is where the interpreter finds accelsweep, and
-    `package` is the Lightning package whose Trainer the script uses. `version` is the script's version, if any.
+    `package` is the Lightning package whose Trainer the script uses, if any. `version` is the script's version, if any.
     """
 
     python: str | None
     path: Path
-    package: str
+    package: str | None
     version: CodeVersion | None = None
 
     @classmethod
@@ -89,12 +89,14 @@ class ProjectEnvironment:
     @property
     def needs_spawn(self) -> bool:
         """Whether forking this process is ruled out: the project has its own interpreter, or another Lightning."""
-        return self.python is not None or self.package != "lightning"
+        return self.python is not None or self.package not in (None, "lightning")
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables that make accelsweep importable for the project's interpreter and select its Lightning."""
-        variables = {PACKAGE_VARIABLE: self.package, **(self.version.environment if self.version else {})}
+        variables = dict(self.version.environment if self.version else {})
+        if self.package is not None:
+            variables[PACKAGE_VARIABLE] = self.package
         if self.python is not None:
             tree = variables.get("PYTHONPATH")  # with the inherited folders
             variables["PYTHONPATH"] = f"{self.path}{os.pathsep}{tree}" if tree else python_path(str(self.path))

@@ -16,7 +16,7 @@ from accelsweep.devices.linux import allowed_cores
 from accelsweep.measure.stalls import RankStalls, all_idle
 from accelsweep.results import Doubt
 from accelsweep.run_environment import DeviceState, MachineState
-from accelsweep.significant_digits import count_of
+from accelsweep.significant_digits import count_of, significant
 
 BINS = 30
 
@@ -132,6 +132,37 @@ def fixed_seed(script: str | None, run: int) -> Doubt | None:
         code="fixed_seed",
         message=f"the script seeds itself with {script}, so that all repeats train with one seed",
         remedy="let the script take its seed as an argument, and name it under axes in accelsweep.yaml: {seed: KEY}",
+    )
+
+
+def other_precision(asked: str, found: str) -> Doubt:
+    """Return a doubt about a script that computes in another precision than the setting asks for."""
+    return Doubt(
+        code="other_precision",
+        message=f"the setting asks for {asked}, but the script computes in {found}",
+        remedy="map the precision to the script's own options under values in accelsweep.yaml",
+    )
+
+
+PAUSED_SHARE = 0.1
+"""The share of a window from which a script's pauses are stated."""
+
+
+def pauses(count: int, seconds: float, steps: int, share: float) -> Doubt | None:
+    """Return a doubt if `count` pauses, of `seconds` in all, took much of a window of `steps` steps.
+
+    The training as a whole runs at `share` of the rate.
+    """
+    if 1 - share <= PAUSED_SHARE:
+        return None
+    every = f"about every {round(steps / count)} steps" if count > 1 else f"once in {steps} steps"
+    return Doubt(
+        code="pauses",
+        message=(
+            f"{every}, the script pauses for {significant(seconds / count)} s, such as for an evaluation: the training "
+            f"as a whole runs at {share:.0%} of this rate"
+        ),
+        remedy="evaluate, save and log less often, or more quickly",
     )
 
 

@@ -23,10 +23,10 @@ from accelsweep.config.value_errors import validated
 from accelsweep.errors import InputError, nearest
 from accelsweep.installation import shipped_root
 from accelsweep.json_documents import Frozen
-from accelsweep.planning.interpreter import query_interpreter, refuse_unsuitable, usable_devices
+from accelsweep.planning.interpreter import printed_options, query_interpreter, refuse_unsuitable, usable_devices
 from accelsweep.planning.source_digests import imported_packages, script_file
 from accelsweep.records.plan import BatchMeaning, MeasuredProject, Quality
-from accelsweep.run_config import ENTRY_AXES, EntryKind
+from accelsweep.run_config import ENTRY_AXES, EntryKind, LightningPackage
 
 PROJECT_FILE = "accelsweep.yaml"
 
@@ -34,6 +34,11 @@ _IGNORED_FOLDERS = frozenset(
     {"tests", "test", "docs", "notebooks", "build", "dist", "site-packages", "node_modules", "sweeps", "reports"}
 )
 """Folders in which no training script is searched for, besides hidden folders and virtual environments."""
+
+_OPTION_LIBRARIES = frozenset(
+    {"HfArgumentParser", "TrlParser", "click.command", "typer.run", "typer.Typer", "fire.Fire", "tyro.cli"}
+)
+"""Calls of libraries that declare options elsewhere than in `add_argument`."""
 
 _FOLDER_DEPTH = 2
 """How many levels below the working directory training scripts are searched for."""
@@ -73,7 +78,8 @@ class EntrySource:
 
     `command` is its path, or `-m` and a module, relative to the working directory, with its fixed arguments.
     `options` maps the long options that it declares to argparse, without the dashes, to their default values if these
-    are literals, else to None. `fits` is the number of calls to a method `fit`.
+    are literals, else to None; a flag's is False. `prints_options` is True if a library declares options for it, which
+    only `--help` shows. `fits` is the number of calls to a method `fit`.
     """
 
     command: tuple[str, ...]
@@ -81,6 +87,7 @@ class EntrySource:
     kind: EntryKind
     options: Mapping[str, Any] = field(default_factory=dict)
     fits: int = 0
+    prints_options: bool = False
 
     @property
     def name(self) -> str:
@@ -137,27 +144,41 @@ class Project:
             usable_devices(python, self.package)
 
     @cached_property
-    def package(self) -> Literal["lightning", "pytorch_lightning"]:
-        """The package whose Trainer the project uses: the one that its sources import, or else the installed one."""
+    def package(self) -> LightningPackage | None:
+        """The package whose Trainer the project uses: the one that its sources import, or else the installed one.
+
+        None if neither the sources nor the config mention Lightning's Trainer.
+        """
         imported: set[str] = set()
         for path in (self.entry.file, *_scripts(self.home, _FOLDER_DEPTH)):
-            imported |= imported_packages(path) & {"lightning", "pytorch_lightning"}
+            if "Trainer" in path.read_text("utf-8", "replace") or self.entry.kind == "lightning_cli":
+                imported |= imported_packages(path) & {"lightning", "pytorch_lightning"}
             if imported:
                 break
+        if not imported and self.entry.kind != "lightning_cli" and not _configs_name_lightning(self.home):
+            return None
         if len(imported) != 1 and self._software and "lightning" not in self._software:
             imported = {"pytorch_lightning"}
         return "pytorch_lightning" if imported == {"pytorch_lightning"} else "lightning"
 
+    @cached_property
+    def options(self) -> Mapping[str, Any]:
+        """The script's long options with their defaults: those in its source, or else those that `--help` shows."""
+        if self.entry.options or not self.entry.prints_options:
+            return self.entry.options
+        return printed_options(self.python, self.entry.command, self.home)
+
     @property
-    def distribution(self) -> str:
+    def distribution(self) -> str | None:
         """The name under which `package` is installed."""
-        return self.package.replace("_", "-")
+        return None if self.package is None else self.package.replace("_", "-")
 
     def note(self) -> str:
         """Return the plan's note about the script and its environment."""
         found = " (found in the sources; use --entry to name another one)" if self.found else ""
         software = self.measured.software
-        versions = ", ".join(f"{name} {software[name]}" for name in ("torch", self.distribution) if name in software)
+        packages = filter(None, ("torch", self.distribution))
+        versions = ", ".join(f"{name} {software[name]}" for name in packages if name in software)
         where = f", run by {self.python} ({versions})" if self.own_environment else ""
         fits = f"; it contains {self.entry.fits} calls of fit, and the first Trainer.fit that runs is measured"
         several = fits if self.entry.fits > 1 else ""
@@ -206,7 +227,7 @@ def project_in(
         python, source = _parse_command(home, given, environment)
         python = python or _declared_interpreter(environment, file)
         return Project(home, source, file, python or _active_interpreter(), python is None, found=False, typed=entry)
-    candidates = list(training_scripts(home))
+    candidates = training_scripts(home)
     if not candidates:
         if required:
             raise InputError(
@@ -287,13 +308,23 @@ def _existing_interpreter(home: Path, given: str, where: str) -> str:
 # Reading sources.
 
 
-def training_scripts(home: Path) -> Iterator[EntrySource]:
-    """Yield the scripts in `home` that train with Lightning when run, sorted by path, a LightningCLI's with `fit`."""
+def training_scripts(home: Path) -> list[EntrySource]:
+    """Return the scripts in `home` that train when run, sorted by path, a LightningCLI's with `fit`.
+
+    Scripts with a loop of their own count only if none uses Lightning.
+    """
+    with_lightning: list[EntrySource] = []
+    others: list[EntrySource] = []
     for path in sorted(_scripts(home, _FOLDER_DEPTH)):
         source = _read_source(path)
-        if source is not None and source.file == path and _trains(path):
+        if source is not None and source.file == path and _runs(path):
             fit = ("fit",) if source.kind == "lightning_cli" and "run=False" not in path.read_text("utf-8") else ()
-            yield replace(source, command=(path.relative_to(home).as_posix(), *fit))
+            source = replace(source, command=(path.relative_to(home).as_posix(), *fit))
+            if _trains(path):
+                with_lightning.append(source)
+            elif {"backward", "step"} <= _calls(path):
+                others.append(source)
+    return with_lightning or others
 
 
 def _scripts(folder: Path, depth: int) -> Iterator[Path]:
@@ -305,6 +336,12 @@ def _scripts(folder: Path, depth: int) -> Iterator[Path]:
                 yield from _scripts(path, depth - 1)
         elif path.suffix == ".py" and not path.name.startswith("test_"):
             yield path
+
+
+def _configs_name_lightning(home: Path) -> bool:
+    """Return whether a config file of the project names a class of Lightning."""
+    files = (path for pattern in ("*", "*/*", "*/*/*", "*/*/*/*") for path in sorted(home.glob(f"{pattern}.yaml")))
+    return any("lightning" in path.read_text("utf-8", "replace") for path in files if "sweeps" not in path.parts)
 
 
 def _preferred(candidates: list[EntrySource]) -> list[EntrySource]:
@@ -333,7 +370,8 @@ def _read_source(path: Path) -> EntrySource | None:
         kind = "lightning_cli"
     attributes = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     fits = sum(isinstance(function, ast.Attribute) and function.attr == "fit" for function in attributes)
-    return EntrySource((str(path),), path, kind, dict(_argparse_options(tree)), fits)
+    prints_options = kind == "script" and not calls.isdisjoint(_OPTION_LIBRARIES)
+    return EntrySource((str(path),), path, kind, dict(_argparse_options(tree)), fits, prints_options)
 
 
 def _called_names(tree: ast.AST) -> set[str]:
@@ -360,27 +398,41 @@ def _subclasses_of(tree: ast.AST, base: str) -> set[str]:
     return {each.name for each in classes if any(ast.unparse(parent).endswith(base) for parent in each.bases)}
 
 
+def _calls(path: Path) -> set[str]:
+    tree = _tree(path)
+    assert tree is not None, "the caller has read it"
+    return _called_names(tree)
+
+
+def _runs(path: Path) -> bool:
+    """Return whether a script does something when it is run as a program."""
+    tree = _tree(path)
+    assert tree is not None, "the caller has read it"
+    guarded = any(isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in tree.body)
+    return guarded or any(isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) for node in tree.body)
+
+
 def _trains(path: Path) -> bool:
-    """Return whether a script is run as a program and trains with Lightning."""
+    """Return whether a script trains with Lightning."""
     tree = _tree(path)
     assert tree is not None, "the caller has read it"
     calls = _called_names(tree)
     if "hydra.main" in calls:
         return bool(calls & {"fit", "Trainer"}) or "train" in path.stem
-    runs = any(isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in tree.body)
-    runs = runs or any(isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) for node in tree.body)
     if "LightningCLI" in calls or _subclasses_of(tree, "LightningCLI") & calls:
-        return runs
+        return True
     evaluates = not calls & {"fit", "train"} and bool(calls & {"predict", "test", "validate"})
-    return runs and "Trainer" in calls and not evaluates
+    return "Trainer" in calls and not evaluates
 
 
 def _argparse_options(tree: ast.AST) -> Iterator[tuple[str, Any]]:
     """Yield the names of the long options passed to `add_argument`, as written, with their literal defaults."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
-            defaults = (keyword.value for keyword in node.keywords if keyword.arg == "default")
-            default = next(defaults, None)
+            given = {keyword.arg: keyword.value for keyword in node.keywords}
+            action = given.get("action")
+            is_flag = isinstance(action, ast.Constant) and action.value == "store_true"
+            default = ast.Constant(False) if is_flag else given.get("default")
             for argument in node.args:
                 if isinstance(argument, ast.Constant) and str(argument.value).startswith("--"):
                     yield str(argument.value)[2:], default.value if isinstance(default, ast.Constant) else None

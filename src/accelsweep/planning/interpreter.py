@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import platform
 import re
+import shlex
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -65,12 +67,12 @@ def query_interpreter(python: Path, where: str) -> tuple[str, dict[str, str]]:
     return version, packages
 
 
-def refuse_unsuitable(python: str, software: Mapping[str, str], lightning: str) -> None:
+def refuse_unsuitable(python: str, software: Mapping[str, str], lightning: str | None) -> None:
     """Raise InputError if an environment lacks torch or the distribution `lightning`, or if anything is too old.
 
     `software` contains the versions of `python` and of the installed packages.
     """
-    for package in ("python", "torch", lightning):
+    for package in filter(None, ("python", "torch", lightning)):
         found, least = software.get(package), _LEAST[package]
         if found is None:
             raise InputError(f"the project's interpreter {python} has no {package}: install it there, {_OTHERWISE}")
@@ -91,16 +93,16 @@ def _is_older(found: str, least: str) -> bool:
 
 
 @cache
-def usable_devices(python: str, package: str) -> Mapping[str, str]:
-    """Import torch and the Lightning `package` in the project's environment; return its torch's devices by kind.
+def usable_devices(python: str, package: str | None) -> Mapping[str, str]:
+    """Import torch in the project's environment, and the Lightning `package` if any; return torch's devices by kind.
 
     Raises InputError if an import fails.
     """
-    where = f"the project's interpreter {python}"
+    where, packages = f"the project's interpreter {python}", "torch" if package is None else f"torch and {package}"
     with tempfile.TemporaryDirectory(prefix="accelsweep-") as temporary:
         try:
             done = subprocess.run(
-                [*foreign_command(python, "accelsweep.worker.environment_check"), package],
+                [*foreign_command(python, "accelsweep.worker.environment_check"), package or ""],
                 env=project_environment(str(worker_folder(Path(temporary)))),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -109,12 +111,12 @@ def usable_devices(python: str, package: str) -> Mapping[str, str]:
                 timeout=_TIMEOUT_SECONDS,
             )
         except (OSError, subprocess.SubprocessError) as failure:
-            raise InputError(f"{where} cannot import torch and {package}: {failure}; {_OTHERWISE}") from None
+            raise InputError(f"{where} cannot import {packages}: {failure}; {_OTHERWISE}") from None
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         ending = f"it was ended by {signal.Signals(-done.returncode).name}" if done.returncode < 0 else last
         raise InputError(
-            f"{where} cannot import torch and {package}: {ending}: reinstall torch there for this machine "
+            f"{where} cannot import {packages}: {ending}: reinstall torch there for this machine "
             f"({platform.machine()}), {_OTHERWISE}"
         )
     answer: Any = json.loads(done.stdout.strip().splitlines()[-1])
@@ -125,6 +127,46 @@ def usable_devices(python: str, package: str) -> Mapping[str, str]:
             remedy = f"install a version of {cause} there that fits the installed torch"
         raise InputError(f"{where} cannot import {answer['module']} ({error}): {remedy}, {_OTHERWISE}")
     return dict(answer["devices"])
+
+
+_PRINTED_OPTION = re.compile(r"^[ │]+(?:-\w[^-\n]*)?--([A-Za-z][\w-]*)(.*?)(?=^[ │]+-|\Z)", re.MULTILINE | re.DOTALL)
+_PRINTED_DEFAULT = re.compile(r"[(\[]default: ([^)\]]*)[)\]]")
+
+
+def printed_options(python: str, command: Sequence[str], home: Path) -> dict[str, Any]:
+    """Return the long options that a script shows for `--help`, with their literal defaults, else None.
+
+    Raises InputError if the script shows none.
+    """
+    words = [python, *command, "--help"]
+    try:
+        done = subprocess.run(
+            words,
+            cwd=home,
+            env={**project_environment(), "COLUMNS": "200"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_TIMEOUT_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError) as failure:
+        raise InputError(f"{shlex.join(words)} does not show the script's options: {failure}") from None
+    options: dict[str, Any] = {}
+    for name, rest in _PRINTED_OPTION.findall(done.stdout):
+        default = _PRINTED_DEFAULT.search(rest)
+        options[name] = _literal(" ".join(default[1].split())) if default else None
+    if not options:
+        last = (done.stderr.strip().splitlines() or ["it printed no options"])[-1]
+        raise InputError(f"{shlex.join(words)} does not show the script's options: {last}")
+    return options
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def missing_module_remedy(message: str, python: str) -> str:

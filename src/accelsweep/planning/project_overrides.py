@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -44,6 +45,21 @@ OURS, THEIRS = "sweep.", "project."
 
 _LIGHTNING_PRECISIONS = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
 """Lightning's former names for precisions -> its current ones."""
+
+_TRAINER_OPTIONS = {"batch_size": ("batch_size", "train_batch_size", "bs"), "devices": ("devices", "gpus")}
+"""Axis -> the names of options that may set it, for a script that builds a Trainer; by default the axis itself."""
+
+_OPTIONS: Mapping[str, Sequence[str]] = {
+    "batch_size": ("batch_size", "per_device_train_batch_size", "train_batch_size", "bs"),
+    "accelerator": ("accelerator", "device"),
+    "devices": (),
+    "num_nodes": (),
+    "precision": ("precision", "dtype"),
+}
+"""The same for a script without a Trainer, whose processes are started for it."""
+
+_PRECISION_FLAGS = (("bf16-mixed", "bf16"), ("16-mixed", "fp16"))
+"""Precisions and the names of the flags that usually select them."""
 
 _THEIR_ACCELERATORS = {"cuda": "gpu", "rocm": "gpu"}
 """Device kinds -> Lightning's names for them."""
@@ -96,7 +112,7 @@ class ProjectGrid:
 
     def _compose(self, arguments: Sequence[str]) -> Composed:
         if self.configs is None:
-            return Composed(dict(self.project.entry.options), {}, {})
+            return Composed(dict(self.project.options), {}, {})
         return self.configs.compose(arguments, self.kept)
 
     def _keep_values(self, composed: Composed) -> dict[str, Any]:
@@ -181,7 +197,7 @@ class ProjectGrid:
     def _has(self, override: Override, is_ours: bool) -> bool:
         key = override.key_or_group
         if self.project.entry.kind == "script":
-            return option_for(self.project.entry.options, key) is not None
+            return option_for(self.project.options, key) is not None
         if key in self.base.choices or look_up(self.base.config, key) is not MISSING:
             return True
         adds = override.is_add() or override.is_force_add() or override.is_delete() or "/" in key
@@ -189,7 +205,7 @@ class ProjectGrid:
 
     @cached_property
     def _their_keys(self) -> list[str]:
-        return [*dotted_keys(self.base.config), *self.base.choices, *sorted(self.project.entry.options)]
+        return [*dotted_keys(self.base.config), *self.base.choices, *sorted(self.project.options)]
 
     @cached_property
     def quality(self) -> Quality | None:
@@ -217,6 +233,9 @@ class ProjectGrid:
 
     def quality_overrides(self, typed: Sequence[str]) -> list[str]:
         """Return the `measure` overrides for the project's quality metric; empty if `typed` names a metric itself."""
+        if self.project.package is None:
+            self.notes.append("quality is not measured, because the script's validation cannot be called from outside")
+            return ["measure.quality_samples=null", "measure.quality_metric=null"]
         if any(line.startswith("measure.quality_metric=") for line in typed):
             return []
         if self.quality is None:
@@ -244,18 +263,49 @@ class ProjectGrid:
         if (key := self.project.file.axes.get(axis)) is not None:
             return self._existing_or_added(key.lstrip("-"))
         if self.project.entry.kind == "script":
-            options = self.project.entry.options
-            names = {"batch_size": ("batch_size", "train_batch_size", "bs"), "devices": ("devices", "gpus")}
+            options = self.project.options
+            names = _OPTIONS if self.project.package is None else _TRAINER_OPTIONS
             option = option_for(options, *names.get(axis, (axis,)))
-            if option is None and axis == "batch_size":
+            if option is None and (axis == "batch_size" or not self._is_set_without_arguments(axis)):
                 return self._unmapped(axis, [])
             return AxisTarget(option)
         if axis == "batch_size":
             return self._batch_size_target()
         node = self._trainer_node
         if node is None:
-            return AxisTarget(None)
+            return AxisTarget(None) if self._is_set_without_arguments(axis) else self._unmapped(axis, [])
         return self._existing_or_added(f"{node}.{axis}")
+
+    def _is_set_without_arguments(self, axis: str) -> bool:
+        """Return whether an axis can be set although no argument of the script sets it.
+
+        A Trainer's arguments can be replaced. Without a Trainer, the ranks and the visible devices determine all axes
+        but precision, unless `values` contains the flags for it.
+        """
+        return self.project.package is not None or axis != "precision" or bool(self._flags(axis))
+
+    def _flags(self, axis: str) -> dict[str, str]:
+        """Return the flags that set the values of an axis, by value: those of `accelsweep.yaml`, or well-known ones."""
+        given = {word: str(theirs) for word, theirs in self.project.file.values.get(axis, {}).items()}
+        if given and all(flags == "" or flags.startswith("-") for flags in given.values()):
+            return given
+        options = self.project.options
+        if self.project.package is not None or self.project.entry.kind != "script" or given:
+            return {}
+        if axis == "precision":
+            found = {word: f"--{name}" for word, name in _PRECISION_FLAGS if options.get(name, "") is False}
+            return {"32-true": "", **found} if found else {}
+        if axis == "accelerator" and (name := option_for(options, "no-cuda", "no-accel", "use-cpu", "cpu")) is not None:
+            return {"cpu": f"--{name}", "cuda": ""}
+        return {}
+
+    def without_argument(self, axis: str) -> str:
+        """Say how an axis is set that has no argument of the script."""
+        if flags := self._flags(axis):
+            return "flags: " + ", ".join(f"{value}: {words or 'none'}" for value, words in flags.items())
+        if self.project.package is not None:
+            return "replaces the Trainer's argument"
+        return "determines the devices that the script sees" if axis == "accelerator" else "determines the ranks"
 
     def _existing_or_added(self, key: str) -> AxisTarget:
         return AxisTarget(key, added=look_up(self.base.config, key) is MISSING)
@@ -289,9 +339,14 @@ class ProjectGrid:
         script = self.project.entry.kind == "script"
         found = f"several keys match ({', '.join(candidates)})" if candidates else "no key matches"
         if script:
-            options = ", ".join(f"--{option}" for option in self.project.entry.options)
+            options = ", ".join(f"--{option}" for option in self.project.options)
             found = f"its options are {options}" if options else "it declares no options"
         example = candidates[0] if candidates else "train-batch" if script else "data.batch_size"
+        if axis == "precision":
+            return (
+                f"cannot tell how {self.project.entry.name} is told its precision, because {found}: write its "
+                f"flags into {PROJECT_FILE}, for example `values: {{precision: {{32-true: '', bf16-mixed: --bf16}}}}`"
+            )
         return (
             f"cannot tell which argument of {self.project.entry.name} sets {axis}, because {found}: write it into "
             f"{PROJECT_FILE}, for example `axes: {{{axis}: {example}}}`"
@@ -327,6 +382,8 @@ class ProjectGrid:
         """Return an axis value as arguments of the project, and as overrides of the Trainer's arguments."""
         target = self.targets[axis]
         assert not isinstance(target, str), "the caller has checked"
+        if (flags := self._flags(axis).get(str(value))) is not None:
+            return shlex.split(flags), {}
         theirs = self.project.file.values.get(axis, {}).get(str(value), MISSING)
         if theirs is MISSING:
             theirs = value
@@ -334,7 +391,7 @@ class ProjectGrid:
                 kind = str(value).partition(":")[0]
                 theirs = _THEIR_ACCELERATORS.get(kind, kind)
         if target.key is None:
-            return [], {axis: theirs}
+            return [], {} if self.project.package is None else {axis: theirs}
         if self.project.entry.kind == "hydra":
             return [f"{'++' if target.added else ''}{target.key}={_hydra_text(theirs)}"], {}
         return [f"--{target.key}={theirs}"], {}
@@ -345,7 +402,7 @@ class ProjectGrid:
             return [line]
         key = override.key_or_group
         value = line.partition("=")[2]
-        return [f"--{option_for(self.project.entry.options, key) or key}={value}"]
+        return [f"--{option_for(self.project.options, key) or key}={value}"]
 
     def run_arguments(self) -> tuple[str, ...]:
         """Return templates for the arguments that differ between runs."""
@@ -358,7 +415,7 @@ class ProjectGrid:
         elif self.project.entry.kind == "lightning_cli":
             if seed or "seed_everything" in self.base.config:
                 templates.append(f"--{seed or 'seed_everything'}={{seed}}")
-        elif option := seed or option_for(self.project.entry.options, "seed"):
+        elif option := seed or option_for(self.project.options, "seed"):
             templates.append(f"--{option}={{seed}}")
         return tuple(templates)
 
@@ -399,12 +456,14 @@ class ProjectGrid:
 
     def _default_precisions(self) -> list[str]:
         own = self.value_of("precision", self.base.config) or "32-true"
+        if isinstance(self.targets["precision"], str):
+            return [own]
         return [own, *(other for other in ("32-true", "bf16-mixed") if other != own)]
 
     def _default_devices(self) -> list[int]:
         kind = self.value_of("accelerator", self.base.config) or self.auto
         own = self.value_of("devices", self.base.config) or 1
-        if kind == "cpu":
+        if kind == "cpu" or self.project.package is None:
             return [own]
         count = sum(device.count for device in kinds.inventory(self.torch) if device.accelerator == kind)
         return [own, *(other for other in (1, count) if other not in (own, 0))]
@@ -472,6 +531,8 @@ class ProjectGrid:
                     unsupported = unsupported or (UNKNOWN_BATCH_SIZE if tried is None else None)
                 elif found is not None:
                     self.untyped[axis] = found
+        if self.project.package is None:
+            scientific["loop"] = "script"
         scientific["entry"] = {
             "kind": self.project.entry.kind,
             "command": list(self.project.entry.command),

@@ -24,6 +24,9 @@ def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[st
 
     Raises what the script or `measure` raises, and InputError if the script ends without being measured.
     """
+    if spec.config.loop == "script":
+        _run_script(spec, place, measure)
+        return
     from accelsweep.worker.loops.entry_point import Measured, check_effective, observe_trainers
 
     entry = spec.config.entry
@@ -45,7 +48,7 @@ def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[st
     errors = ErrorOutput()
     try:
         with contextlib.redirect_stderr(errors):
-            run_script([*entry.command, *_arguments(spec, entry, place)])
+            run_script(_command(spec, entry, place))
     except Measured:
         outcome.raise_error()  # the script caught the error and called `fit` again
         return
@@ -62,6 +65,62 @@ def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[st
             f"{_name(entry)} ended without calling Trainer.fit, so there is nothing to measure: pass --entry the "
             "script that trains, with any arguments that it needs"
         )
+
+
+def _run_script(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[str, ...], ScriptTrainer], None]) -> None:
+    """Run a script without a Lightning Trainer, and measure its steps."""
+    from accelsweep.worker.loops.script import Measured, ScriptLoop, WatchedSteps
+
+    entry = spec.config.entry
+    assert entry is not None, "the caller checks"
+    outcome, files = _Outcome(), ProjectFiles(Path.cwd())
+
+    def measure_once() -> None:
+        files.stop()
+        with contextlib.suppress(BaseException), outcome:
+            ScriptLoop(spec, steps)
+            measure(files.paths(), ScriptTrainer())
+
+    for name, value in _OFFLINE.items():
+        os.environ.setdefault(name, value)
+    if spec.world_size == 1:
+        for name in _TORCHRUN:  # libraries would take a process with them for one of several
+            os.environ.pop(name, None)
+    steps = WatchedSteps(spec, measure_once)
+    seed_all(spec.run.seed)
+    errors = ErrorOutput()
+    ending = "ended"
+    try:
+        with contextlib.redirect_stderr(errors):
+            run_script(_command(spec, entry, place))
+    except Measured:
+        pass
+    except SystemExit as error:
+        ending = f"ended with sys.exit({error.code!r})"
+    steps.script_ended()
+    outcome.raise_error()
+    if not outcome.measured:
+        seen = len(steps.watched)
+        raise InputError(
+            f"{_name(entry)} {ending} after {seen} steps of an optimiser in this process{errors.quoted()}: "
+            "measuring needs a training that goes on; pass --entry the script that trains, with its arguments"
+        )
+
+
+_OFFLINE = {"WANDB_MODE": "disabled", "HF_HUB_OFFLINE": "1"}
+"""A measured script sends nothing to trackers and downloads nothing, unless these variables are set."""
+
+
+_TORCHRUN = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+)
+"""Variables that torchrun sets."""
 
 
 class _Outcome:
@@ -82,11 +141,12 @@ class _Outcome:
             raise self._error
 
 
-def _arguments(spec: RunSpec, entry: EntryPoint, place: RankPlace) -> list[str]:
+def _command(spec: RunSpec, entry: EntryPoint, place: RankPlace) -> list[str]:
+    """Return the script with its arguments, in which `{run_dir}` stands for a folder of this rank of the run."""
     folder = spec.scratch() / f"rank-{place.rank}"
     folder.mkdir(parents=True, exist_ok=True)
-    values = {"seed": spec.run.seed, "folder": folder}
-    return [*entry.arguments, *(template.format(**values) for template in entry.run_arguments)]
+    words = [word.replace("{run_dir}", str(folder)) for word in (*entry.command, *entry.arguments)]
+    return [*words, *(template.format(seed=spec.run.seed, folder=folder) for template in entry.run_arguments)]
 
 
 def _name(entry: EntryPoint) -> str:

@@ -17,13 +17,14 @@ _IN_PACKAGE = re.compile(r".*-packages/(\w+)")
 
 
 def main() -> None:
-    """Check the Lightning package named on the command line."""
+    """Check torch, and the Lightning package named on the command line if there is one."""
     *_, package = sys.argv
     module = "torch"
     try:
         importlib.import_module(module)
-        module = "lightning.pytorch" if package == "lightning" else package
-        importlib.import_module(module)
+        if package:
+            module = "lightning.pytorch" if package == "lightning" else package
+            importlib.import_module(module)
     except Exception as error:  # noqa: BLE001  a broken library may raise anything
         _print({"module": module, "error": f"{type(error).__name__}: {error}", "cause": _cause(error)})
         return

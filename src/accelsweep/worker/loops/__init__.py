@@ -1,4 +1,4 @@
-"""Training loops: Lightning's, that of the user's own script, and a raw loop for comparison."""
+"""Training loops: Lightning's, those of the user's own script, and a raw loop for comparison."""
 
 from __future__ import annotations
 

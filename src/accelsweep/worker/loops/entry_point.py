@@ -27,7 +27,7 @@ from accelsweep.devices.kinds import timed_device
 from accelsweep.errors import InputError
 from accelsweep.heartbeat import Heartbeat
 from accelsweep.results import ScriptTrainer
-from accelsweep.worker.loops.loop import StepListener, ValidationListener, first_learning_rate
+from accelsweep.worker.loops.loop import StepListener, ValidationListener, check_first_batch, first_learning_rate
 from accelsweep.worker.loops.trainer_loop import (
     STOPPING_CALLBACKS,
     StepCallback,
@@ -117,18 +117,7 @@ class _EntryCallback(StepCallback):
         self._seen_first = True
         self._device.synchronise()
         self.first_step_seconds = monotonic() - self.began_at
-        self._check_batch(self.batch_samples)
-
-    def _check_batch(self, samples: int) -> None:
-        config = self._spec.config
-        assert config.entry is not None
-        if samples == config.batch_size or self._spec.any_batch_size or config.entry.samples_per_step:
-            return
-        given = config.entry.global_batch or config.batch_size
-        raise InputError(
-            f"batch_size={given} gave each of {config.world_size} ranks a first batch of {samples} samples, but the "
-            f"plan expects {config.batch_size}: set batch_is to global or per_device in accelsweep.yaml"
-        )
+        check_first_batch(self._spec, self.batch_samples)
 
 
 class _EntryFitLoop(_FitLoop):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from accelsweep.measure.breakdown import PhaseTimer
     from accelsweep.worker.loops.sample_count import OptimizerSteps
     from accelsweep.worker.loops.trainer_replacement import LossScale
+    from accelsweep.worker.run_spec import RunSpec
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,19 @@ class Loop(ModuleDriver, Protocol):
 
     def validate(self) -> dict[str, float] | None:
         """Return the values that the trained module logs on the validation set; None if there is no validation set."""
+
+
+def check_first_batch(spec: RunSpec, samples: int) -> None:
+    """Raise InputError if a script's first batch on one rank has another size than the plan expects."""
+    config = spec.config
+    assert config.entry is not None, "the caller checks"
+    if samples == config.batch_size or spec.any_batch_size or config.entry.samples_per_step:
+        return
+    given = config.entry.global_batch or config.batch_size
+    raise InputError(
+        f"batch_size={given} gave each of {config.world_size} ranks a first batch of {samples} samples, but the "
+        f"plan expects {config.batch_size}: set batch_is to global or per_device in accelsweep.yaml"
+    )
 
 
 NO_LOSS = (

@@ -1,0 +1,98 @@
+"""`task: train_throughput` with the user's own script that has no Lightning Trainer."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from accelsweep.measure import run_doubts
+from accelsweep.measure.breakdown import breakdown_metrics
+from accelsweep.measure.memory import parameter_bytes, shard_metric
+from accelsweep.measure.stalls import HICCUP_SECONDS
+from accelsweep.measure.timed_window import group_of
+from accelsweep.metrics import Metric
+from accelsweep.results import ANY_FAILURE, ErrorKind
+from accelsweep.worker.loops.script import ScriptLoop, running_loop
+from accelsweep.worker.rank_measurement import Measurement, RankReport
+from accelsweep.worker.rank_setup import RankPlace
+from accelsweep.worker.run_spec import RunSpec
+
+PAUSE_FACTOR = 5.0
+"""A step that takes longer than this many medians contains a pause, such as an evaluation or a checkpoint."""
+
+_UNSEEN = "not watched: only the steps of a script without a Lightning Trainer are"
+_UNSEEN_UNITS = {
+    "first_step_seconds": "s",
+    "final_train_loss": "loss",
+    "epoch_samples": "samples",
+    "quality": "quality",
+}
+
+
+def pauses(step_seconds: Sequence[float]) -> list[float]:
+    """Return the duration of each pause among the steps, beyond a usual step."""
+    usual = statistics.median(step_seconds)
+    least = max(PAUSE_FACTOR * usual, usual + HICCUP_SECONDS)
+    return [seconds - usual for seconds in step_seconds if seconds > least]
+
+
+class ScriptThroughput:
+    """Watches the script through the window. What only a Lightning Trainer shows is not measured."""
+
+    tolerated_failures: Collection[ErrorKind] = ANY_FAILURE
+
+    def __init__(self, spec: RunSpec, place: RankPlace) -> None:
+        """`spec` is the run; `place` identifies this rank."""
+        self._spec, self._place = spec, place
+
+    def driver(self) -> ScriptLoop:
+        """Return the script's training."""
+        return running_loop()
+
+    def window_closed(self, measured: Measurement, report: RankReport) -> None:
+        """Take the pauses out of the rate, and add what the hooks have seen."""
+        loop, group, effective = running_loop(), group_of(self._spec.world_size), measured.effective
+        report.effective = replace(
+            effective,
+            batch_size=effective.batch_size // max(1, loop.batches_per_step),
+            global_batch_size=effective.batch_size * self._spec.world_size,
+        )
+        found = group.gather(pauses(measured.window.window_step_seconds))
+        self._exclude_pauses(min(found, key=sum), report)
+        rate, scope = loop.learning_rate, "first parameter group, end of the window"
+        report.metrics |= {
+            **{name: Metric(value=None, unit=unit, reason=_UNSEEN) for name, unit in _UNSEEN_UNITS.items()},
+            **breakdown_metrics(_UNSEEN),
+            **shard_metric(group.gather(parameter_bytes(loop.module))),
+            "learning_rate": Metric(value=rate, unit="1", reason=None if rate is not None else _UNSEEN, scope=scope),
+            "tokens_per_second": self._token_rate(loop.tokens_per_sample, report),
+        }
+        load = report.metrics["load_seconds"]
+        report.metrics["load_seconds"] = replace(load, scope="rank 0: the script, from its start to the steps watched")
+        if self._place.rank == 0 and loop.precision != self._spec.config.precision:
+            report.doubts.append(run_doubts.other_precision(self._spec.config.precision, loop.precision))
+
+    def _exclude_pauses(self, found: Sequence[float], report: RankReport) -> None:
+        metrics, paused = report.metrics, sum(found)
+        scope = "the rank that paused least"
+        metrics["pauses"] = Metric(value=float(len(found)), unit="pauses", scope=scope)
+        metrics["pause_seconds"] = Metric(value=paused, unit="s", scope=scope, provenance="clock")
+        seconds = metrics["window_seconds"].value or 0.0
+        share = (seconds - paused) / seconds
+        for name, factor in (("samples_per_second", 1 / share), ("step_seconds", share)):
+            metrics[name] = replace(metrics[name], value=(metrics[name].value or 0.0) * factor)
+        if self._place.rank == 0 and found:
+            report.doubts = [doubt for doubt in report.doubts if doubt.code != "stall"]
+            steps = metrics["window_steps"].value or 0.0
+            report.doubts += filter(None, [run_doubts.pauses(len(found), paused, round(steps), share)])
+
+    def _token_rate(self, tokens_per_sample: float | None, report: RankReport) -> Metric:
+        if not tokens_per_sample:
+            reason = "the batches do not show how many tokens they contain"
+            return Metric(value=None, unit="1/s", reason=reason, scope="all ranks")
+        rate = (report.metrics["samples_per_second"].value or 0.0) * tokens_per_sample
+        return Metric(value=rate, unit="1/s", scope="all ranks", provenance="clock")
+
+    def after_window(self, report: RankReport) -> None:
+        """Do nothing: the script has no validation that could be called, and its step no phases."""
