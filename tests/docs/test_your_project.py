@@ -28,7 +28,9 @@ def project_of(command: str) -> str:
     """The project that a command of the page is about."""
     if "--entry" not in command:
         return "hydra_template"
-    return "lightning_cli" if " fit " in command else "script"
+    if " fit " in command:
+        return "lightning_cli"
+    return "plain_script" if "precision=" in command else "script"
 
 
 def typed(command: str, home: Path) -> subprocess.CompletedProcess[str]:
