@@ -4,8 +4,8 @@ r"""Sweep public projects as they stand, and compare each one's rate with a stop
 
 FOLDER contains a checkout of each project, or, for a single file, only that file: nothing is downloaded here. Where
 data is missing, random data in the project's own format is written. Each project is swept over batch size, precision
-and one and two processes, and `accelsweep apply` writes the recommendation back. No tracked file may change. The
-results are written after each project; those of projects that --only leaves out are kept.
+and one and two processes, and `accelsweep apply` writes the recommendation back if there is one. No tracked file may
+change. The results are written after each project; those of projects that --only leaves out are kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -116,34 +116,28 @@ _FOLDERS = (
     "~data.datasets.splits.test.train +data.datasets.splits.test.mode=val"
 )
 
+_TEMPLATE = Project(
+    "lightning-hydra-template",
+    "ashleve/lightning-hydra-template",
+    "bddbc24b82ab6ccfa6243e815a49dc5bfe8d4144",
+    "MIT",
+    "Hydra, objects from `_target_`",
+    "python src/train.py",
+    f"batch_size=64,128 precision=32-true,bf16-mixed devices=1,2 {QUICK}",
+    "accelerator=cpu devices=1 batch_size=256 precision=32-true",
+    "data.batch_size=256 trainer.max_epochs=1000 trainer.accelerator=cpu",
+    mnist,
+    "data/MNIST",
+    names_entry=False,
+)
+
 PROJECTS = (
-    Project(
-        "lightning-hydra-template",
-        "ashleve/lightning-hydra-template",
-        "bddbc24b82ab6ccfa6243e815a49dc5bfe8d4144",
-        "MIT",
-        "Hydra, objects from `_target_`",
-        "python src/train.py",
-        f"batch_size=64,128 precision=32-true,bf16-mixed devices=1,2 {QUICK}",
-        "accelerator=cpu devices=1 batch_size=256 precision=32-true",
-        "data.batch_size=256 trainer.max_epochs=1000 trainer.accelerator=cpu",
-        mnist,
-        "data/MNIST",
-        names_entry=False,
-    ),
-    Project(
-        "lightning-hydra-template-extended",
-        "josmithiii/lightning-hydra-template-extended",
-        "6b83ffc9bb04b627ff60268863402f30be333b08",
-        "MIT",
-        "Hydra, objects from `_target_`",
-        "python src/train.py",
-        f"batch_size=64,128 precision=32-true,bf16-mixed devices=1,2 {QUICK}",
-        "accelerator=cpu devices=1 batch_size=256 precision=32-true",
-        "data.batch_size=256 trainer.max_epochs=1000 trainer.accelerator=cpu",
-        mnist,
-        "data/MNIST",
-        names_entry=False,
+    _TEMPLATE,
+    replace(
+        _TEMPLATE,
+        name="lightning-hydra-template-extended",
+        source="josmithiii/lightning-hydra-template-extended",
+        commit="6b83ffc9bb04b627ff60268863402f30be333b08",
     ),
     Project(
         "imagenet",

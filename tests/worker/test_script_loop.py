@@ -10,6 +10,7 @@ import pytest
 from one_rank import MEASURE, make_spec, run_ranks
 
 from accelsweep.results import Outcome, RankResult
+from accelsweep.worker.loops.script import Fed, SampleCount
 from accelsweep.worker.tasks.script import pauses
 
 pytestmark = pytest.mark.real
@@ -68,6 +69,14 @@ def test_a_plain_loop_is_measured_and_its_short_last_batches_are_counted(tmp_pat
     reason = result.metrics["forward_share"].reason
     assert reason is not None
     assert reason.startswith("not watched")
+
+
+def test_the_batch_size_is_that_of_the_first_batch_even_if_the_window_begins_with_a_short_one(tmp_path: Path) -> None:
+    body = "loader = DataLoader(TensorDataset(*data[:52]), batch_size=16)\n"  # the fourth batch has 4 samples
+    (result,) = measured(tmp_path, MODEL + body + LOOP)
+    assert result.outcome is Outcome.measured, result.traceback
+    assert result.effective is not None
+    assert (result.effective.batch_size, result.effective.global_batch_size) == (16, 16)
 
 
 def test_the_batches_of_an_accumulated_step_are_added_up(tmp_path: Path) -> None:
@@ -139,6 +148,13 @@ while True:
     rate, tokens = result.metrics["samples_per_second"].value, result.metrics["tokens_per_second"].value
     assert rate is not None
     assert tokens == pytest.approx(35 * rate)
+
+
+def test_a_loader_that_fetches_one_batch_ahead_is_counted_as_it_yields() -> None:
+    steps = [Fed([(16, 8)], [0], {1: [16] * batches}) for batches in (2, 1, 1)]
+    count = SampleCount(steps, 16, None)
+    assert (count.batches, count.batch_size, count.loader) == (1, 16, 1)
+    assert (count.samples({1: [16]}), count.samples({1: [4]}), count.samples({})) == (16, 4, 0)
 
 
 def test_the_precision_is_read_where_the_arithmetic_is(tmp_path: Path) -> None:

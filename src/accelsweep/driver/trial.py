@@ -26,8 +26,9 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[TrialFind
     """Return the plan once a trial has succeeded; `again` makes a new plan, given what the trial has shown.
 
     There is no trial if the sweep does not measure the user's own script, runs on a cluster, has been tried already, or
-    has no setting that can run. A second trial follows if the first has found the batch size of several ranks. Raises
-    InputError if the trial fails, with the script's own error, or if its first batch has an unexpected size.
+    has no setting that can run. A second trial follows if the first has found the batch size and some settings have
+    several ranks. Raises InputError if the trial fails, with the script's own error, or if its first batch has an
+    unexpected size.
     """
     from accelsweep.executor.code_versions import CodeVersion
     from accelsweep.executor.trial import try_setting

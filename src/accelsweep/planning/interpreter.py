@@ -101,15 +101,8 @@ def usable_devices(python: str, package: str | None) -> Mapping[str, str]:
     where, packages = f"the project's interpreter {python}", "torch" if package is None else f"torch and {package}"
     with tempfile.TemporaryDirectory(prefix="accelsweep-") as temporary:
         try:
-            done = subprocess.run(
-                [*foreign_command(python, "accelsweep.worker.environment_check"), package or ""],
-                env=project_environment(str(worker_folder(Path(temporary)))),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_TIMEOUT_SECONDS,
-            )
+            command = [*foreign_command(python, "accelsweep.worker.environment_check"), package or ""]
+            done = _output(command, project_environment(str(worker_folder(Path(temporary)))))
         except (OSError, subprocess.SubprocessError) as failure:
             raise InputError(f"{where} cannot import {packages}: {failure}; {_OTHERWISE}") from None
     if done.returncode != 0:
@@ -140,16 +133,7 @@ def printed_options(python: str, command: Sequence[str], home: Path) -> dict[str
     """
     words = [python, *command, "--help"]
     try:
-        done = subprocess.run(
-            words,
-            cwd=home,
-            env={**project_environment(), "COLUMNS": "200"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_TIMEOUT_SECONDS,
-        )
+        done = _output(words, {**project_environment(), "COLUMNS": "200"}, home)
     except (OSError, subprocess.SubprocessError) as failure:
         raise InputError(f"{shlex.join(words)} does not show the script's options: {failure}") from None
     options: dict[str, Any] = {}
@@ -167,6 +151,21 @@ def _literal(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
+
+
+def _output(
+    command: Sequence[str], environment: Mapping[str, str], folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_TIMEOUT_SECONDS,
+    )
 
 
 def missing_module_remedy(message: str, python: str) -> str:

@@ -75,7 +75,7 @@ class SplitOverrides:
 
 @dataclass(frozen=True)
 class AxisTarget:
-    """Where an axis goes: to the project's `key` or option; if `key` is None, it overrides the Trainer's argument.
+    """Where an axis goes: to the project's `key` or option; if `key` is None, no argument sets it (`without_argument`).
 
     `added` is True if the project's config lacks the key, so that Hydra must be told to add it.
     """

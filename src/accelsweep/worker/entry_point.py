@@ -11,6 +11,7 @@ from accelsweep.errors import InputError
 from accelsweep.results import ScriptTrainer
 from accelsweep.run_config import EntryPoint
 from accelsweep.worker.kept_values import KeptValues
+from accelsweep.worker.loops.loop import Measured
 from accelsweep.worker.project_files import ProjectFiles
 from accelsweep.worker.rank_setup import RankPlace, seed_all
 from accelsweep.worker.run_spec import RunSpec
@@ -27,7 +28,7 @@ def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[st
     if spec.config.loop == "script":
         _run_script(spec, place, measure)
         return
-    from accelsweep.worker.loops.entry_point import Measured, check_effective, observe_trainers
+    from accelsweep.worker.loops.entry_point import check_effective, observe_trainers
 
     entry = spec.config.entry
     assert entry is not None, "the caller checks"
@@ -69,7 +70,7 @@ def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[st
 
 def _run_script(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[str, ...], ScriptTrainer], None]) -> None:
     """Run a script without a Lightning Trainer, and measure its steps."""
-    from accelsweep.worker.loops.script import Measured, ScriptLoop, WatchedSteps
+    from accelsweep.worker.loops.script import ScriptLoop, WatchedSteps
 
     entry = spec.config.entry
     assert entry is not None, "the caller checks"

@@ -27,7 +27,13 @@ from accelsweep.devices.kinds import timed_device
 from accelsweep.errors import InputError
 from accelsweep.heartbeat import Heartbeat
 from accelsweep.results import ScriptTrainer
-from accelsweep.worker.loops.loop import StepListener, ValidationListener, check_first_batch, first_learning_rate
+from accelsweep.worker.loops.loop import (
+    Measured,
+    StepListener,
+    ValidationListener,
+    check_first_batch,
+    first_learning_rate,
+)
 from accelsweep.worker.loops.trainer_loop import (
     STOPPING_CALLBACKS,
     StepCallback,
@@ -64,10 +70,6 @@ REPLACED: Mapping[str, Any] = {
 
 _COUNTERS = ("step", "global_step", "epoch")
 """Values that Lightning logs itself; a ModelCheckpoint monitors them in order to keep the latest step."""
-
-
-class Measured(BaseException):
-    """Ends the user's script once its run has been measured. Not an `Exception`, because scripts catch those."""
 
 
 _running: list[EntryLoop] = []

@@ -133,6 +133,10 @@ class Loop(ModuleDriver, Protocol):
         """Return the values that the trained module logs on the validation set; None if there is no validation set."""
 
 
+class Measured(BaseException):
+    """Ends the user's script once its run has been measured. Not an `Exception`, because scripts catch those."""
+
+
 def check_first_batch(spec: RunSpec, samples: int) -> None:
     """Raise InputError if a script's first batch on one rank has another size than the plan expects."""
     config = spec.config

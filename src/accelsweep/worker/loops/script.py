@@ -26,7 +26,7 @@ from torch.utils.data import dataloader
 
 from accelsweep.errors import InputError
 from accelsweep.heartbeat import Heartbeat
-from accelsweep.worker.loops.loop import StepListener, check_first_batch, first_learning_rate
+from accelsweep.worker.loops.loop import Measured, StepListener, check_first_batch, first_learning_rate
 from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.worker.run_spec import RunSpec
 
@@ -37,10 +37,6 @@ STRATEGIES = {"DistributedDataParallel": "ddp", "FullyShardedDataParallel": "fsd
 """Classes that wrap a module -> the strategy's name."""
 
 _REMEDY = "set samples_per_step in accelsweep.yaml"
-
-
-class Measured(BaseException):
-    """Ends the user's script once its run has been measured. Not an `Exception`, because scripts catch those."""
 
 
 @dataclass
@@ -107,7 +103,7 @@ class SampleCount:
 
     def samples(self, fetched: Mapping[int, list[int]]) -> int:
         """Return the number of samples of a step, given the batch sizes that each loader has yielded since the last."""
-        return self._usual if self.loader is None else sum(fetched.get(self.loader, ())) or self._usual
+        return self._usual if self.loader is None else sum(fetched.get(self.loader, ()))
 
 
 def _sample_dimension(steps: list[Fed], batch_size: int) -> int:
@@ -333,6 +329,7 @@ class ScriptLoop:
         self.epoch_ends = steps.epoch_ends
         _check_effective(spec, self.device)
         steps.count = SampleCount(steps.watched, spec.config.batch_size, entry.samples_per_step)
+        self.batch_size = steps.count.batch_size
         self.batches_per_step, self.tokens_per_sample = steps.count.batches, steps.count.tokens_per_sample
         check_first_batch(spec, steps.count.batch_size)
         _running.append(self)

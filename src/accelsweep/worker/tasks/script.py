@@ -55,8 +55,8 @@ class ScriptThroughput:
         loop, group, effective = running_loop(), group_of(self._spec.world_size), measured.effective
         report.effective = replace(
             effective,
-            batch_size=effective.batch_size // max(1, loop.batches_per_step),
-            global_batch_size=effective.batch_size * self._spec.world_size,
+            batch_size=loop.batch_size,  # the window may have begun with a short batch
+            global_batch_size=loop.batch_size * loop.batches_per_step * self._spec.world_size,
         )
         found = group.gather(pauses(measured.window.window_step_seconds))
         self._exclude_pauses(min(found, key=sum), report)
