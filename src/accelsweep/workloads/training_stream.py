@@ -11,15 +11,17 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import lightning.pytorch as pl
 import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, get_worker_info
 
 from accelsweep.errors import InputError
+
+if TYPE_CHECKING:
+    import lightning.pytorch as pl
 
 
 @dataclass(frozen=True)
