@@ -141,12 +141,13 @@ class EntryPoint:
 
     `command` is the script's path or `-m` and a module, followed by the arguments that never change; `arguments` select
     this setting. `run_arguments` are templates for each run, with `{seed}` and `{folder}`, the folder for its output.
-    `trainer` contains arguments that replace those with which the script builds its Trainer. `targets` maps axes to the
-    project's own keys. `config` is the project's own composed config; None if the script has none. `global_batch` is
-    the batch size that the script divides among its ranks; None if it is the batch size of each rank. `package` is the
-    one whose Trainer the script uses; None if it uses none. `kept_values` maps calls of resolvers, such as
-    `oc.env:DATA`, to what they return in all runs. `samples_per_step` is the number of samples in one batch of one
-    rank; None if batches are counted.
+    `trainer` contains arguments that replace those with which the script builds its Trainer. `variables` are
+    environment variables for the script alone. `targets` maps axes to the keys or flags that set them, or to `env.VARIABLE`.
+    `config` is the project's own composed config; None if the script has none. `global_batch` is the batch size that
+    the script divides among its ranks; None if it is the batch size of each rank. `package` is the one whose Trainer
+    the script uses; None if it uses none. `kept_values` maps calls of resolvers, such as `oc.env:DATA`, to what they
+    return in all runs. `samples_per_step` is the number of samples in one batch of one rank; None if batches are
+    counted.
     """
 
     kind: EntryKind
@@ -154,7 +155,8 @@ class EntryPoint:
     arguments: tuple[str, ...] = ()
     run_arguments: tuple[str, ...] = ()
     trainer: Node = field(default_factory=dict)
-    targets: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+    targets: dict[str, list[str]] = field(default_factory=dict)
     config: Node | None = None
     global_batch: Count | None = None
     package: LightningPackage | None = "lightning"
@@ -170,7 +172,8 @@ class EntryPoint:
     @property
     def shell_command(self) -> str:
         """The command that trains like this setting, without accelsweep."""
-        return shlex.join(["python", *self.command, *self.arguments])
+        variables = [f"{name}={shlex.quote(value)}" for name, value in self.variables.items()]
+        return " ".join([*variables, shlex.join(["python", *self.command, *self.arguments])])
 
     @property
     def trainer_call(self) -> str | None:
@@ -180,9 +183,10 @@ class EntryPoint:
 
     def fixed_arguments(self, axes: Collection[str]) -> dict[str, str]:
         """Return this setting's arguments by key, apart from those of the swept `axes`."""
-        swept = {*axes, *(self.targets[axis] for axis in axes if axis in self.targets)}
+        swept = {*axes, *(name for axis in axes for name in self.targets.get(axis, ()))}
         pairs = (argument.lstrip("+~-").partition("=") for argument in self.arguments)
-        arguments = {**{key: value for key, _, value in pairs}, **self.trainer}
+        variables = {f"env.{name}": value for name, value in self.variables.items()}
+        arguments = {**{key: value for key, _, value in pairs}, **variables, **self.trainer}
         return {key: str(value) for key, value in arguments.items() if key not in swept}
 
 

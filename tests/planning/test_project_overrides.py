@@ -249,8 +249,31 @@ def test_flags_of_a_script_are_stated_under_values_or_the_setting_is_unsupported
     (plain_script / "accelsweep.yaml").write_text(
         "values: {precision: {32-true: '', bf16-mixed: '--half --hidden 8'}}\n"
     )
+    plan = make_plan(plain_script, ["precision=32-true,bf16-mixed,16-mixed"])
+    assert arguments(plan)[:2] == [(), ("--half", "--hidden", "8")]
+    assert plan.settings[1].config.entry.fixed_arguments(["precision"]) == {}
+    assert "cannot tell how train.py is told precision=16-mixed" in str(plan.settings[2].unsupported)
+
+
+def test_an_axis_may_go_to_an_environment_variable_of_the_script(plain_script):
+    (plain_script / "accelsweep.yaml").write_text(
+        "axes: {precision: env.MODE}\nvalues: {precision: {32-true: full, bf16-mixed: half}}\n"
+    )
     plan = make_plan(plain_script, ["precision=32-true,bf16-mixed"])
-    assert arguments(plan) == [(), ("--half", "--hidden", "8")]
+    entries = [setting.config.entry for setting in plan.settings]
+    assert [entry.variables for entry in entries] == [{"MODE": "full"}, {"MODE": "half"}]
+    assert entries[1].targets["precision"] == ["env.MODE"]
+    assert entries[1].shell_command == "MODE=half python train.py"
+    assert entries[1].fixed_arguments([]) == {"env.MODE": "half"}
+    assert entries[1].fixed_arguments(["precision"]) == {}
+
+
+def test_the_launchers_variables_of_fabric_are_used_where_the_source_builds_one(plain_script):
+    source = plain_script / "train.py"
+    source.write_text(source.read_text().replace("--bf16", "--other").replace("torch.manual_seed(", "Fabric("))
+    plan = make_plan(plain_script, ["precision=bf16-mixed", "devices=2", "accelerator=cpu"])
+    (setting,) = plan.settings
+    assert setting.config.entry.variables == {"LT_DEVICES": "2", "LT_PRECISION": "bf16-mixed"}
 
 
 def test_an_axis_without_a_place_is_unsupported_with_the_line_that_mends_it(script):

@@ -408,7 +408,7 @@ def _axis(grid: ProjectGrid, axis: str) -> CheckResult:
     if isinstance(target, str):
         return CheckResult(ok=False, what=what, found=target, remedy="see the message")
     if target.key is None:
-        return CheckResult(ok=True, what=what, found=grid.without_argument(axis))
+        return CheckResult(ok=True, what=what, found=target.description)
     key = target.key if grid.project.entry.kind == "hydra" else f"--{target.key}"
     if value is None and axis == "batch_size":
         return CheckResult(ok=None, what=what, found=f"{key}, without a known default", remedy=f"type {axis}=NUMBER")

@@ -14,9 +14,10 @@ import yaml
 from accelsweep.driver.console import say
 from accelsweep.errors import InputError
 from accelsweep.files import write_bytes_atomically
+from accelsweep.planning.axis_targets import AxisTarget
 from accelsweep.planning.entry_point import PROJECT_FILE, Project, project_in
 from accelsweep.planning.project_config import ProjectConfigs
-from accelsweep.planning.project_overrides import DEFAULT_MINUTES, AxisTarget, ProjectGrid
+from accelsweep.planning.project_overrides import DEFAULT_MINUTES, ProjectGrid
 from accelsweep.planning.source_digests import script_file
 from accelsweep.records.findings import Choice, Findings
 from accelsweep.records.layout import existing_sweep
@@ -142,17 +143,15 @@ def _description(project: Project, sides: ProjectGrid) -> str:
         f"# python: {project.python}",
     ]
     named = [
-        axis for axis, target in sides.targets.items() if isinstance(target, AxisTarget) and target.key is not None
+        axis for axis, target in sides.targets.items() if isinstance(target, AxisTarget) and target.name is not None
     ]
     lines.append("axes:  # where each axis goes" if named else "axes: {}  # where each axis goes")
     for axis in ENTRY_AXES:
         target = sides.targets[axis]
         if isinstance(target, str):
             lines.append(f"  # {axis}: write the project's own key here")
-        elif target.key is None:
-            lines.append(f"  # {axis}: {sides.without_argument(axis)}")
         else:
-            lines.append(f"  {axis}: {target.key}")
+            lines.append(f"  {'# ' if target.name is None else ''}{axis}: {target.description}")
     lines.append("# values: {precision: {bf16-mixed: bf16}}  # accelsweep's name: yours")
     if sides.quality is not None:
         lines.append(f"quality: {{metric: {sides.quality.metric}, better: {sides.quality.better}}}")

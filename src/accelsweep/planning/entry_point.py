@@ -40,6 +40,11 @@ _OPTION_LIBRARIES = frozenset(
 )
 """Calls of libraries that declare options elsewhere than in `add_argument`."""
 
+Launcher = Literal["fabric", "accelerate"]
+
+_LAUNCHERS: Mapping[str, Launcher] = {"Fabric": "fabric", "Accelerator": "accelerate"}
+"""Classes that take their arguments from the variables that a library's launcher sets."""
+
 _FOLDER_DEPTH = 2
 """How many levels below the working directory training scripts are searched for."""
 
@@ -79,7 +84,8 @@ class EntrySource:
     `command` is its path, or `-m` and a module, relative to the working directory, with its fixed arguments.
     `options` maps the long options that it declares to argparse, without the dashes, to their default values if these
     are literals, else to None; a flag's is False. `prints_options` is True if a library declares options for it, which
-    only `--help` shows. `fits` is the number of calls to a method `fit`.
+    only `--help` shows. `fits` is the number of calls to a method `fit`. `launcher` is the library whose launcher can
+    start the script; None if there is none.
     """
 
     command: tuple[str, ...]
@@ -88,6 +94,7 @@ class EntrySource:
     options: Mapping[str, Any] = field(default_factory=dict)
     fits: int = 0
     prints_options: bool = False
+    launcher: Launcher | None = None
 
     @property
     def name(self) -> str:
@@ -371,7 +378,8 @@ def _read_source(path: Path) -> EntrySource | None:
     attributes = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     fits = sum(isinstance(function, ast.Attribute) and function.attr == "fit" for function in attributes)
     prints_options = kind == "script" and not calls.isdisjoint(_OPTION_LIBRARIES)
-    return EntrySource((str(path),), path, kind, dict(_argparse_options(tree)), fits, prints_options)
+    launcher = next((launcher for name, launcher in _LAUNCHERS.items() if name in calls), None)
+    return EntrySource((str(path),), path, kind, dict(_argparse_options(tree)), fits, prints_options, launcher)
 
 
 def _called_names(tree: ast.AST) -> set[str]:

@@ -23,6 +23,7 @@ from accelsweep.config.setting import PLAN_KEYS
 from accelsweep.devices import kinds
 from accelsweep.errors import InputError, nearest
 from accelsweep.plain_json import MISSING, canonical_json, look_up
+from accelsweep.planning.axis_targets import THEIR_ACCELERATORS, VARIABLE, AxisTarget, script_target
 from accelsweep.planning.entry_point import PROJECT_FILE, Project, option_for
 from accelsweep.planning.project_config import Composed, ProjectConfigs
 from accelsweep.records.plan import UNKNOWN_BATCH_SIZE, BatchMeaning, Quality, TrialFindings
@@ -49,21 +50,6 @@ _LIGHTNING_PRECISIONS = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true"
 _TRAINER_OPTIONS = {"batch_size": ("batch_size", "train_batch_size", "bs"), "devices": ("devices", "gpus")}
 """Axis -> the names of options that may set it, for a script that builds a Trainer; by default the axis itself."""
 
-_OPTIONS: Mapping[str, Sequence[str]] = {
-    "batch_size": ("batch_size", "per_device_train_batch_size", "train_batch_size", "bs"),
-    "accelerator": ("accelerator", "device"),
-    "devices": (),
-    "num_nodes": (),
-    "precision": ("precision", "dtype"),
-}
-"""The same for a script without a Trainer, whose processes are started for it."""
-
-_PRECISION_FLAGS = (("bf16-mixed", "bf16"), ("16-mixed", "fp16"))
-"""Precisions and the names of the flags that usually select them."""
-
-_THEIR_ACCELERATORS = {"cuda": "gpu", "rocm": "gpu"}
-"""Device kinds -> Lightning's names for them."""
-
 
 @dataclass(frozen=True)
 class SplitOverrides:
@@ -74,14 +60,19 @@ class SplitOverrides:
 
 
 @dataclass(frozen=True)
-class AxisTarget:
-    """Where an axis goes: to the project's `key` or option; if `key` is None, no argument sets it (`without_argument`).
+class Passed:
+    """What is passed to the project: arguments, replacements of the Trainer's arguments, and environment variables."""
 
-    `added` is True if the project's config lacks the key, so that Hydra must be told to add it.
-    """
+    arguments: list[str] = field(default_factory=list)
+    trainer: dict[str, Any] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
 
-    key: str | None
-    added: bool = False
+    def with_axis(self, other: Passed) -> Passed:
+        """Return this with what passes a further axis."""
+        return Passed(self.arguments + other.arguments, self.trainer | other.trainer, self.variables | other.variables)
+
+
+_TRAINER_ARGUMENT = AxisTarget(how="replaces the Trainer's argument")
 
 
 @dataclass
@@ -260,52 +251,24 @@ class ProjectGrid:
         return {axis: self._target(axis) for axis in ENTRY_AXES}
 
     def _target(self, axis: str) -> AxisTarget | str:
+        given = self.project.file.values.get(axis, {})
         if (key := self.project.file.axes.get(axis)) is not None:
+            if key.startswith(VARIABLE):
+                return AxisTarget(variable=key.removeprefix(VARIABLE), values=given or None)
             return self._existing_or_added(key.lstrip("-"))
+        options = self.project.options
+        if self.project.entry.kind == "script" and self.project.package is None:
+            found = script_target(axis, options, given, self.project.entry.launcher)
+            return found or self._unmapped(axis, [])
         if self.project.entry.kind == "script":
-            options = self.project.options
-            names = _OPTIONS if self.project.package is None else _TRAINER_OPTIONS
-            option = option_for(options, *names.get(axis, (axis,)))
-            if option is None and (axis == "batch_size" or not self._is_set_without_arguments(axis)):
-                return self._unmapped(axis, [])
+            option = option_for(options, *_TRAINER_OPTIONS.get(axis, (axis,)))
+            if option is None:
+                return self._unmapped(axis, []) if axis == "batch_size" else _TRAINER_ARGUMENT
             return AxisTarget(option)
         if axis == "batch_size":
             return self._batch_size_target()
         node = self._trainer_node
-        if node is None:
-            return AxisTarget(None) if self._is_set_without_arguments(axis) else self._unmapped(axis, [])
-        return self._existing_or_added(f"{node}.{axis}")
-
-    def _is_set_without_arguments(self, axis: str) -> bool:
-        """Return whether an axis can be set although no argument of the script sets it.
-
-        A Trainer's arguments can be replaced. Without a Trainer, the ranks and the visible devices determine all axes
-        but precision, unless `values` contains the flags for it.
-        """
-        return self.project.package is not None or axis != "precision" or bool(self._flags(axis))
-
-    def _flags(self, axis: str) -> dict[str, str]:
-        """Return the flags that set the values of an axis, by value: those of `accelsweep.yaml`, or well-known ones."""
-        given = {word: str(theirs) for word, theirs in self.project.file.values.get(axis, {}).items()}
-        if given and all(flags == "" or flags.startswith("-") for flags in given.values()):
-            return given
-        options = self.project.options
-        if self.project.package is not None or self.project.entry.kind != "script" or given:
-            return {}
-        if axis == "precision":
-            found = {word: f"--{name}" for word, name in _PRECISION_FLAGS if options.get(name, "") is False}
-            return {"32-true": "", **found} if found else {}
-        if axis == "accelerator" and (name := option_for(options, "no-cuda", "no-accel", "use-cpu", "cpu")) is not None:
-            return {"cpu": f"--{name}", "cuda": ""}
-        return {}
-
-    def without_argument(self, axis: str) -> str:
-        """Say how an axis is set that has no argument of the script."""
-        if flags := self._flags(axis):
-            return "flags: " + ", ".join(f"{value}: {words or 'none'}" for value, words in flags.items())
-        if self.project.package is not None:
-            return "replaces the Trainer's argument"
-        return "determines the devices that the script sees" if axis == "accelerator" else "determines the ranks"
+        return _TRAINER_ARGUMENT if node is None else self._existing_or_added(f"{node}.{axis}")
 
     def _existing_or_added(self, key: str) -> AxisTarget:
         return AxisTarget(key, added=look_up(self.base.config, key) is MISSING)
@@ -361,7 +324,10 @@ class ProjectGrid:
         return None if value is MISSING or value in ("???", PER_RUN) else self._in_our_words(axis, value)
 
     def _in_our_words(self, axis: str, value: Any) -> Any:
-        ours = {canonical_json(theirs): word for word, theirs in self.project.file.values.get(axis, {}).items()}
+        target = self.targets[axis]
+        known = target.values if axis == "precision" and isinstance(target, AxisTarget) and target.values else {}
+        stated = {**known, **self.project.file.values.get(axis, {})}
+        ours = {canonical_json(theirs): word for word, theirs in stated.items()}
         if (word := ours.get(canonical_json(value))) is not None:
             return int(word) if axis in ("devices", "num_nodes", "batch_size") else word
         if axis == "accelerator":
@@ -378,23 +344,33 @@ class ProjectGrid:
             return "32-true" if value is None else _LIGHTNING_PRECISIONS.get(str(value), str(value))
         return value
 
-    def arguments(self, axis: str, value: Any) -> tuple[list[str], dict[str, Any]]:
-        """Return an axis value as arguments of the project, and as overrides of the Trainer's arguments."""
+    def passed(self, axis: str, value: Any) -> Passed | str:
+        """Return how an axis value is passed to the project, or the reason why it cannot be."""
         target = self.targets[axis]
-        assert not isinstance(target, str), "the caller has checked"
-        if (flags := self._flags(axis).get(str(value))) is not None:
-            return shlex.split(flags), {}
-        theirs = self.project.file.values.get(axis, {}).get(str(value), MISSING)
-        if theirs is MISSING:
-            theirs = value
-            if axis == "accelerator":
-                kind = str(value).partition(":")[0]
-                theirs = _THEIR_ACCELERATORS.get(kind, kind)
+        if isinstance(target, str):
+            return target
+        word = str(value).partition(":")[0] if axis == "accelerator" else str(value)
+        theirs: Any = value
+        if axis == "accelerator" and target.values is None:
+            theirs = THEIR_ACCELERATORS.get(word, word)
+        given = {**(target.values or {}), **self.project.file.values.get(axis, {})}
+        if str(value) in given or word in given:
+            theirs = given.get(str(value), given.get(word))
+        elif target.values is not None:
+            return (
+                f"cannot tell how {self.project.entry.name} is told {axis}={value}: write its own word for it under "
+                f"`values` in {PROJECT_FILE}; known are {', '.join(target.values)}"
+            )
+        if target.variable is not None:
+            return Passed(variables={target.variable: str(theirs)})
         if target.key is None:
-            return [], {} if self.project.package is None else {axis: theirs}
+            return Passed(shlex.split(theirs)) if target.values is not None else self._replaced(axis, theirs)
         if self.project.entry.kind == "hydra":
-            return [f"{'++' if target.added else ''}{target.key}={_hydra_text(theirs)}"], {}
-        return [f"--{target.key}={theirs}"], {}
+            return Passed([f"{'++' if target.added else ''}{target.key}={_hydra_text(theirs)}"])
+        return Passed([f"--{target.key}={theirs}"])
+
+    def _replaced(self, axis: str, value: Any) -> Passed:
+        return Passed(trainer={} if self.project.package is None else {axis: value})
 
     def own_argument(self, line: str, override: Override) -> list[str]:
         """Return the argument that passes a single-valued override to the project."""
@@ -506,21 +482,19 @@ class ProjectGrid:
             OmegaConf.masked_copy(config, [k for k in config if k != "hydra"]), resolve=True
         )
         scientific = {key: value for key, value in base.items() if key not in PLAN_KEYS}
-        arguments = [word for line in own for word in self.own_argument(line, composer.parse(line))]
-        trainer: dict[str, Any] = {}
+        passed = Passed([word for line in own for word in self.own_argument(line, composer.parse(line))])
         unsupported = None
         for axis in ENTRY_AXES:
             if axis not in typed:
                 continue
             value = self.auto if typed[axis] == "auto" else typed[axis]
             scientific[axis] = value
-            if isinstance(reason := self.targets[axis], str):
-                unsupported = reason
+            found = self.passed(axis, value)
+            if isinstance(found, str):
+                unsupported = found
                 continue
-            words, replaced = self.arguments(axis, value)
-            arguments += words
-            trainer |= replaced
-        composed = self._compose(arguments)
+            passed = passed.with_axis(found)
+        composed = self._compose(passed.arguments)
         for axis in ENTRY_AXES:
             if axis not in typed:
                 found = self.value_of(axis, composed.config)
@@ -536,13 +510,14 @@ class ProjectGrid:
         scientific["entry"] = {
             "kind": self.project.entry.kind,
             "command": list(self.project.entry.command),
-            "arguments": arguments,
+            "arguments": passed.arguments,
             "run_arguments": list(self.run_arguments()),
-            "trainer": trainer,
+            "trainer": passed.trainer,
+            "variables": passed.variables,
             "targets": {
-                axis: target.key
+                axis: target.names
                 for axis, target in self.targets.items()
-                if not isinstance(target, str) and target.key is not None
+                if not isinstance(target, str) and target.names
             },
             "config": None if self.configs is None else composed.config,
             "package": self.project.package,

@@ -87,6 +87,9 @@ def _run_script(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[str, .
     if spec.world_size == 1:
         for name in _TORCHRUN:  # libraries would take a process with them for one of several
             os.environ.pop(name, None)
+    else:
+        os.environ["TORCHELASTIC_RUN_ID"] = spec.run.name  # makes Fabric use the ranks that are already running
+    os.environ.update(entry.variables)
     steps = WatchedSteps(spec, measure_once)
     seed_all(spec.run.seed)
     errors = ErrorOutput()
