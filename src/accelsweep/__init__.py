@@ -7,6 +7,9 @@ notebooks and scripts:
 * `accelsweep.run([...])` measures a sweep and returns an `OpenedSweep`.
 * `accelsweep.open(...)` reads sweeps and exported files and returns an `OpenedSweep`.
 
+A training script can report what cannot be seen from outside, with `steps`, `samples` and `quality`. They do nothing
+unless the script is measured.
+
 These names are imported on first use, so that `import accelsweep` is quick. None of them imports torch.
 """
 
@@ -21,6 +24,7 @@ from accelsweep.installation import __version__
 if TYPE_CHECKING:
     from accelsweep.api import OpenedSweep, SweepPlan, plan, run
     from accelsweep.api import open_sweep as open  # noqa: A004 - read as accelsweep.open
+    from accelsweep.reporting import quality, samples, steps
 else:
 
     def __getattr__(name: str) -> Any:
@@ -28,7 +32,8 @@ else:
         if name not in _LAZY_NAMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         module, _, attribute = _LAZY_NAMES[name].partition(":")
-        return getattr(import_module(module), attribute)
+        value = globals()[name] = getattr(import_module(module), attribute)
+        return value
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *_LAZY_NAMES})
@@ -39,7 +44,22 @@ _LAZY_NAMES = {
     "SweepPlan": "accelsweep.api:SweepPlan",
     "open": "accelsweep.api:open_sweep",
     "plan": "accelsweep.api:plan",
+    "quality": "accelsweep.reporting:quality",
     "run": "accelsweep.api:run",
+    "samples": "accelsweep.reporting:samples",
+    "steps": "accelsweep.reporting:steps",
 }
 
-__all__ = ["AccelsweepError", "InputError", "OpenedSweep", "SweepPlan", "__version__", "open", "plan", "run"]
+__all__ = [
+    "AccelsweepError",
+    "InputError",
+    "OpenedSweep",
+    "SweepPlan",
+    "__version__",
+    "open",
+    "plan",
+    "quality",
+    "run",
+    "samples",
+    "steps",
+]

@@ -142,12 +142,13 @@ class EntryPoint:
     `command` is the script's path or `-m` and a module, followed by the arguments that never change; `arguments` select
     this setting. `run_arguments` are templates for each run, with `{seed}` and `{folder}`, the folder for its output.
     `trainer` contains arguments that replace those with which the script builds its Trainer. `variables` are
-    environment variables for the script alone. `targets` maps axes to the keys or flags that set them, or to `env.VARIABLE`.
-    `config` is the project's own composed config; None if the script has none. `global_batch` is the batch size that
-    the script divides among its ranks; None if it is the batch size of each rank. `package` is the one whose Trainer
-    the script uses; None if it uses none. `kept_values` maps calls of resolvers, such as `oc.env:DATA`, to what they
-    return in all runs. `samples_per_step` is the number of samples in one batch of one rank; None if batches are
-    counted.
+    environment variables for the script alone. `targets` maps axes to the keys or flags that set them, or to
+    `env.VARIABLE`. `config` is the project's own composed config; None if the script has none. `global_batch` is the
+    batch size that the script divides among its ranks; None if it is the batch size of each rank. `package` is the one
+    whose Trainer the script uses; None if it uses none. `kept_values` maps calls of resolvers, such as `oc.env:DATA`,
+    to what they return in all runs. `samples_per_step` is the number of samples in one batch of one rank; None if
+    batches are counted. `quality_pattern` is a regular expression for a printed line, whose group is the quality; None
+    if it is not printed.
     """
 
     kind: EntryKind
@@ -162,6 +163,7 @@ class EntryPoint:
     package: LightningPackage | None = "lightning"
     kept_values: dict[str, Any] = field(default_factory=dict)
     samples_per_step: Count | None = None
+    quality_pattern: Text | None = None
 
     @classmethod
     def from_json(cls, written: Mapping[str, Any]) -> EntryPoint:

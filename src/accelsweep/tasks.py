@@ -31,7 +31,10 @@ _CORE = (
         "accelsweep.worker.tasks.script:ScriptThroughput",
         when=(("loop", "script"),),
         rates=("samples_per_second",),
-        unused_keys=("measure.scenario", "measure.fake_loader", *TARGET_KEYS, *QUALITY_KEYS, *BATCH_SEARCH_KEYS),
+        unused_keys=(
+            *("measure.scenario", "measure.fake_loader", "measure.quality_samples"),
+            *("measure.probe_steps", "measure.matmul_steps", *TARGET_KEYS, *BATCH_SEARCH_KEYS),
+        ),
     ),
     Task(
         "time_to_accuracy",

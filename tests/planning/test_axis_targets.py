@@ -13,6 +13,7 @@ from accelsweep.planning.axis_targets import AxisTarget, script_target
         ({"batch-size": 64}, "batch-size"),
         ({"per_device_train_batch_size": 8, "per_device_eval_batch_size": 8}, "per_device_train_batch_size"),
         ({"bs": None}, "bs"),
+        ({"batchSize": 64}, "batchSize"),
     ],
 )
 def test_the_batch_size_goes_to_the_training_option(options, option):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -273,7 +274,58 @@ def test_the_launchers_variables_of_fabric_are_used_where_the_source_builds_one(
     source.write_text(source.read_text().replace("--bf16", "--other").replace("torch.manual_seed(", "Fabric("))
     plan = make_plan(plain_script, ["precision=bf16-mixed", "devices=2", "accelerator=cpu"])
     (setting,) = plan.settings
-    assert setting.config.entry.variables == {"LT_DEVICES": "2", "LT_PRECISION": "bf16-mixed"}
+    assert setting.config.entry.variables == {
+        "LT_CLI_USED": "1",  # as `fabric run` sets it, because the script launches no ranks
+        "LT_DEVICES": "2",
+        "LT_PRECISION": "bf16-mixed",
+    }
+    source.write_text(source.read_text() + "\nfabric.launch()\n")
+    (setting,) = make_plan(plain_script, ["devices=2"]).settings
+    assert setting.config.entry.variables == {"LT_DEVICES": "2"}
+
+
+def test_an_option_or_variable_that_the_source_does_not_show_can_be_typed(plain_script):
+    plan = make_plan(plain_script, ["batch_size=16", "arg.unseen=1,2", "env.MODE=x,y"])
+    assert arguments(plan)[::2] == [("--unseen=1", "--batch-size=16"), ("--unseen=1", "--batch-size=16")]
+    assert [setting.config.env for setting in plan.settings] == [
+        {"MODE": "x"},
+        {"MODE": "x"},
+        {"MODE": "y"},
+        {"MODE": "y"},
+    ]
+    with pytest.raises(InputError, match=r"to pass it on as --unseen in any case, write arg\.unseen=1"):
+        make_plan(plain_script, ["unseen=1"])
+
+
+def test_the_quality_of_a_script_is_a_metric_or_a_pattern_for_what_it_prints(plain_script):
+    (setting,) = make_plan(plain_script, ["batch_size=16", r"quality=accuracy: ([0-9.]+)"]).settings
+    assert setting.config.measure.quality_metric == "accuracy"
+    assert setting.config.entry.quality_pattern == "accuracy: ([0-9.]+)"
+    (setting,) = make_plan(plain_script, ["batch_size=16", "quality=eval_loss:min"]).settings
+    measure = setting.config.measure
+    assert (measure.quality_metric, measure.quality_better, measure.quality_samples) == ("eval_loss", "min", None)
+    (plain_script / "accelsweep.yaml").write_text("quality: {metric: 'loss ([0-9.]+)', better: min}\n")
+    plan = make_plan(plain_script, ["batch_size=16"])
+    assert plan.settings[0].config.entry.quality_pattern == "loss ([0-9.]+)"
+    assert any(note.startswith("quality: the last value of what it prints, 'loss (") for note in plan.notes)
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("quality=loss ([0-9", "is not a valid regular expression: unterminated character set"),
+        ("quality=(loss) ([0-9.]+)", "needs one group, around the number"),
+        ("quality=loss:low", "write quality=METRIC, or quality=METRIC:min"),
+    ],
+)
+def test_a_quality_that_cannot_be_read_is_refused(plain_script, typed, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        make_plan(plain_script, ["batch_size=16", typed])
+
+
+def test_a_pattern_is_refused_for_a_lightning_trainer(script):
+    with pytest.raises(InputError, match="quality is a metric that the validation logs, not a pattern"):
+        make_plan(script, ["batch_size=32", "quality=loss ([0-9.]+)"])
 
 
 def test_an_axis_without_a_place_is_unsupported_with_the_line_that_mends_it(script):

@@ -154,7 +154,8 @@ def test_a_loader_that_fetches_one_batch_ahead_is_counted_as_it_yields() -> None
     steps = [Fed([(16, 8)], [0], {1: [16] * batches}) for batches in (2, 1, 1)]
     count = SampleCount(steps, 16, None)
     assert (count.batches, count.batch_size, count.loader) == (1, 16, 1)
-    assert (count.samples({1: [16]}), count.samples({1: [4]}), count.samples({})) == (16, 4, 0)
+    fetched: list[dict[int, list[int]]] = [{1: [16]}, {1: [4]}, {}]
+    assert [count.samples(Fed(loaders=loaders)) for loaders in fetched] == [16, 4, 0]
 
 
 def test_the_precision_is_read_where_the_arithmetic_is(tmp_path: Path) -> None:
@@ -216,7 +217,7 @@ def test_only_steps_of_more_than_five_medians_and_a_tenth_of_a_second_contain_a_
         (
             "weight = nn.Parameter(torch.ones(3))\nother = torch.optim.SGD([weight], 0.1)\nfor _ in range(99):\n"
             "    weight.square().sum().backward()\n    other.step()",
-            "no module with trainable parameters was called",
+            "no module of torch with trainable parameters was called",
         ),
         ("batch_size = 4\nloader = DataLoader(data, batch_size=8)" + LOOP, "batch_size=16 gave each of 1 ranks"),
     ],
@@ -267,3 +268,164 @@ def test_ranks_that_train_alone_are_refused(tmp_path: Path) -> None:
     first, _ = measured(tmp_path, MODEL + LOOP, ranks=2)
     assert first.outcome is Outcome.unsupported
     assert "the setting asks for 2 ranks, but the script trains with 1 ranks" in str(first.reason)
+
+
+FEW_EPOCHS = """
+for epoch in range(20):
+    for batch in loader:
+        step(batch)
+    print(f"epoch {epoch}: accuracy {epoch / 100:.2f}")
+"""
+
+QUALITY = {**MEASURE, "quality_metric": "accuracy"}
+
+
+def test_a_printed_quality_is_that_of_the_scripts_own_end(tmp_path: Path) -> None:
+    entry = {"quality_pattern": "accuracy ([0-9.]+)"}
+    (result,) = measured(tmp_path, MODEL + FEW_EPOCHS, entry=entry, measure=QUALITY)
+    assert result.outcome is Outcome.measured, result.traceback
+    quality = result.metrics["quality"]
+    assert (quality.value, quality.unit, quality.scope) == (0.19, "accuracy", "at the script's own end")
+    assert result.metrics["quality_seconds"].value
+    assert "epoch 19" in (tmp_path / "home" / "rank-0.log").read_text()
+
+
+def test_a_reported_quality_is_read_without_a_pattern(tmp_path: Path) -> None:
+    body = FEW_EPOCHS.replace("print(", "accelsweep.quality(epoch); print(")
+    (result,) = measured(tmp_path, "import accelsweep\n" + MODEL + body, measure=QUALITY)
+    assert result.metrics["quality"].value == 19
+
+
+@pytest.mark.parametrize(
+    ("pattern", "ending", "reason"),
+    [
+        ("loss ([0-9.]+)", "", "the script printed no line that matches 'loss ([0-9.]+)'"),
+        ("accuracy ([0-9a-z.]+)", "print('accuracy nan')", "accuracy is nan"),
+        (None, "", "the script did not call accelsweep.quality, and no evaluation returned accuracy"),
+    ],
+)
+def test_a_quality_that_is_not_found_is_absent_with_the_reason(
+    tmp_path: Path, pattern: str | None, ending: str, reason: str
+) -> None:
+    (result,) = measured(tmp_path, MODEL + FEW_EPOCHS + ending, entry={"quality_pattern": pattern}, measure=QUALITY)
+    assert result.outcome is Outcome.measured, result.traceback
+    assert result.metrics["quality"].reason == reason
+
+
+def test_a_script_that_fails_after_its_window_keeps_its_rate(tmp_path: Path) -> None:
+    body = FEW_EPOCHS + "raise RuntimeError('too late')\n"
+    (result,) = measured(tmp_path, MODEL + body, entry={"quality_pattern": "acc ([0-9.]+)"}, measure=QUALITY)
+    assert (result.error_kind, result.window_is_valid) == ("user_exception", True)
+    assert result.metrics["samples_per_second"].value
+    assert result.metrics["quality"].value is None
+
+
+def test_steps_and_samples_are_reported_by_a_loop_without_an_optimiser_of_torch(tmp_path: Path) -> None:
+    body = """
+import time, accelsweep
+while True:
+    for batch in accelsweep.steps(range(7)):
+        time.sleep(0.004)
+        accelsweep.samples(12)
+        accelsweep.samples(4)
+"""
+    (result,) = measured(tmp_path, body)
+    assert result.outcome is Outcome.measured, result.traceback
+    steps, samples = (result.metrics[name].value for name in ("window_steps", "window_samples"))
+    assert samples == 16 * (steps or 0)
+    rate = result.metrics["samples_per_second"].value
+    assert rate is not None
+    assert 16 / 0.02 < rate <= 16 / 0.004
+    assert result.metrics["epoch_ends_in_window"].value
+
+
+def test_reported_steps_are_those_of_the_loop_even_if_it_calls_an_optimiser(tmp_path: Path) -> None:
+    body = """
+import accelsweep
+while True:
+    for batch in accelsweep.steps(loader):
+        step(batch)
+        step(batch)
+"""
+    (result,) = measured(tmp_path, MODEL + body)
+    assert result.outcome is Outcome.measured, result.traceback
+    steps, samples = (result.metrics[name].value for name in ("window_steps", "window_samples"))
+    assert 16 * (steps or 0) * 0.8 < (samples or 0) < 16 * (steps or 0)
+
+
+HANDLER = """
+import sys, types
+module = types.ModuleType("transformers.trainer_callback")
+class Control:
+    should_log = should_evaluate = should_save = True
+class CallbackHandler:
+    def on_step_end(self, args, state, control, **options): return Control()
+    def on_epoch_end(self, args, state, control, **options): return Control()
+    def on_evaluate(self, args, state, control, metrics): return control
+module.CallbackHandler = CallbackHandler
+sys.modules[module.__name__] = module
+handler, seen = CallbackHandler(), []
+"""
+
+
+def test_a_hugging_face_trainer_does_not_log_evaluate_or_save_while_it_is_timed(tmp_path: Path) -> None:
+    body = """
+n = 0
+for epoch in range(20):
+    for batch in loader:
+        step(batch)
+        control, n = handler.on_step_end(None, None, None), n + 1
+        seen.append(control.should_log + control.should_evaluate + control.should_save)
+handler.on_evaluate(None, None, None, {"eval_accuracy": 0.5, "eval_loss": 1})
+print("seen", "".join(map(str, seen)))
+"""
+    (result,) = measured(tmp_path, HANDLER + MODEL + body, measure=QUALITY)
+    assert result.metrics["quality"].value == 0.5
+    (seen,) = re.findall("seen ([03]+)", (tmp_path / "home" / "rank-0.log").read_text())
+    assert re.fullmatch("3{2}0{44}3+", seen), seen
+
+
+# Scripts that do unusual things.
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import sys; sys.argv = ['other.py']\n",
+        "import os, tempfile; os.chdir(tempfile.mkdtemp())\n",
+        "import multiprocessing; multiprocessing.set_start_method('spawn', force=True)\n",
+        "import os\nif os.fork() == 0: os._exit(0)\n",
+        "import os\nfor n in range(20_000): print('x' * 100)\n",
+        "optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)\ndef step(batch):\n    def closure():\n"
+        "        optimizer.zero_grad()\n        loss = criterion(model(batch[0]), batch[1])\n        loss.backward()\n"
+        "        return loss\n    optimizer.step(closure)\n",
+        "model = torch.compile(model, backend='eager')\n",
+    ],
+    ids=["argv", "folder", "spawn", "fork", "prints", "lbfgs", "compiled"],
+)
+def test_an_unusual_script_is_measured_right(tmp_path: Path, body: str) -> None:
+    (result,) = measured(tmp_path, MODEL + body + LOOP)
+    assert result.outcome is Outcome.measured, result.traceback
+    assert result.effective is not None
+    assert (result.effective.batch_size, result.effective.global_batch_size) == (16, 16)
+    steps, samples = (result.metrics[name].value for name in ("window_steps", "window_samples"))
+    assert 16 * (steps or 0) * 0.8 < (samples or 0) < 16 * (steps or 0)
+
+
+def test_threads_that_the_script_sets_itself_are_a_doubt(tmp_path: Path) -> None:
+    (result,) = measured(tmp_path, MODEL + "torch.set_num_threads(2)\n" + LOOP)
+    doubts = {doubt.code: doubt.message for doubt in result.doubts}
+    assert doubts["other_threads"] == "each rank was given 1 thread, but the script computes with 2"
+
+
+def test_a_script_that_trains_in_a_process_of_its_own_is_refused(tmp_path: Path) -> None:
+    body = """
+import os
+if os.fork() == 0:
+    for batch in loader: pass
+    os._exit(0)
+os.wait()
+"""
+    (result,) = measured(tmp_path, MODEL + body)
+    assert result.outcome is Outcome.unsupported
+    assert "after 0 steps of an optimiser in this process" in str(result.reason)

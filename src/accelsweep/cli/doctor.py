@@ -416,8 +416,12 @@ def _axis(grid: ProjectGrid, axis: str) -> CheckResult:
 
 
 def _quality(grid: ProjectGrid) -> CheckResult:
-    if grid.project.package is None:
-        return CheckResult(ok=None, what="quality", found="not measured without a Lightning Trainer")
+    stated = grid.project.file.quality
+    if grid.project.package is None and stated is None:
+        remedy = "set quality=METRIC, or quality='accuracy: ([0-9.]+)' for what the script prints at its end"
+        return CheckResult(ok=None, what="quality", found="not measured", remedy=remedy)
+    if grid.project.package is None and stated is not None:
+        return CheckResult(ok=True, what="quality", found=f"{stated.metric}, at the script's own end")
     if grid.quality is None:
         remedy = "set quality=METRIC to one that the validation logs"
         return CheckResult(ok=None, what="quality", found="no metric is named in the config", remedy=remedy)

@@ -135,12 +135,25 @@ def fixed_seed(script: str | None, run: int) -> Doubt | None:
     )
 
 
-def other_precision(asked: str, found: str) -> Doubt:
+def other_precision(asked: str, found: str) -> Doubt | None:
     """Return a doubt about a script that computes in another precision than the setting asks for."""
+    if asked == found:
+        return None
     return Doubt(
         code="other_precision",
         message=f"the setting asks for {asked}, but the script computes in {found}",
         remedy="map the precision to the script's own options under values in accelsweep.yaml",
+    )
+
+
+def other_threads(asked: int, found: int) -> Doubt | None:
+    """Return a doubt about a script that computes with another number of threads per rank than the run was given."""
+    if asked == found:
+        return None
+    return Doubt(
+        code="other_threads",
+        message=f"each rank was given {count_of(asked, 'thread')}, but the script computes with {found}",
+        remedy=f"set threads={found}, or let the script leave the number of threads alone",
     )
 
 

@@ -69,6 +69,8 @@ _OPTIONS: Mapping[str, Sequence[str]] = {
 """Axis -> options that may set it. None sets the ranks, which are started for the script."""
 
 _CPU_FLAGS = ("no-cuda", "no-accel", "use-cpu", "cpu")
+_GPU_FLAGS = ("accel", "cuda", "use-cuda", "gpu")
+"""Flags that keep a script on the CPU, and flags without which it stays there."""
 
 _PRECISION_FLAGS = (("bf16-mixed", "bf16"), ("16-mixed", "fp16"))
 """Precisions and the names of the flags that usually select them."""
@@ -81,15 +83,18 @@ _PRECISION_WORDS = (
 )
 """Precisions in the words of Accelerate, torch, many scripts, and Lightning."""
 
+_FABRIC = {
+    "accelerator": AxisTarget(
+        variable="LT_ACCELERATOR", values={kind: THEIR_ACCELERATORS.get(kind, kind) for kind in _KINDS}
+    ),
+    "devices": AxisTarget(variable="LT_DEVICES"),
+    "num_nodes": AxisTarget(variable="LT_NUM_NODES"),
+    "precision": AxisTarget(variable="LT_PRECISION"),
+}
+
 _LAUNCHER_VARIABLES: Mapping[Launcher, Mapping[str, AxisTarget]] = {
-    "fabric": {
-        "accelerator": AxisTarget(
-            variable="LT_ACCELERATOR", values={kind: THEIR_ACCELERATORS.get(kind, kind) for kind in _KINDS}
-        ),
-        "devices": AxisTarget(variable="LT_DEVICES"),
-        "num_nodes": AxisTarget(variable="LT_NUM_NODES"),
-        "precision": AxisTarget(variable="LT_PRECISION"),
-    },
+    "fabric": _FABRIC,
+    "fabric_run": _FABRIC,
     "accelerate": {
         "accelerator": AxisTarget(
             variable="ACCELERATE_USE_CPU", values={**dict.fromkeys(_KINDS, "false"), "cpu": "true"}
@@ -98,6 +103,11 @@ _LAUNCHER_VARIABLES: Mapping[Launcher, Mapping[str, AxisTarget]] = {
     },
 }
 """The variables by which the launchers of Fabric and Accelerate pass their arguments on to a script."""
+
+
+def launcher_variables(launcher: Launcher | None) -> dict[str, str]:
+    """Return the variables that a launcher sets in any case."""
+    return {"LT_CLI_USED": "1"} if launcher == "fabric_run" else {}
 
 
 def script_target(
@@ -135,6 +145,8 @@ def _flags(axis: str, options: Mapping[str, Any]) -> dict[str, str]:
         return {"32-true": "", **found} if found else {}
     if axis == "accelerator" and (name := option_for(options, *_CPU_FLAGS)) is not None:
         return {**dict.fromkeys(_KINDS, ""), "cpu": f"--{name}"}
+    if axis == "accelerator" and (name := option_for(options, *_GPU_FLAGS)) is not None and options[name] is False:
+        return {**dict.fromkeys(_KINDS, f"--{name}"), "cpu": ""}
     return {}
 
 

@@ -30,7 +30,7 @@ from accelsweep.planning import auto_batch_size, config_validation, unsupported,
 from accelsweep.planning.config_validation import Rule
 from accelsweep.planning.entry_point import PROJECT_FILE, Project, measured_project
 from accelsweep.planning.project_config import Compositions, ProjectConfigs
-from accelsweep.planning.project_overrides import DEFAULT_AXES, ProjectGrid
+from accelsweep.planning.project_overrides import DEFAULT_AXES, QUALITY, ProjectGrid
 from accelsweep.planning.source_digests import ImportPath, entry_digests, measured_targets, source_digests
 from accelsweep.planning.user_class_overrides import optimizer_notes, with_user_targets
 from accelsweep.records.plan import Excluded, FoundBatch, Manifest, MeasuredProject, TrialFindings
@@ -200,7 +200,7 @@ def _checked_grid(
             *(project.notes if project is not None else ()),
             *(_batch_note(project, points.values(), site) if project is not None else ()),
             *_notes(len(grid.jobs), every, rules),
-            *hydra_key_notes([composer.parse(line) for line in overrides]),
+            *hydra_key_notes([composer.parse(line) for line in overrides if not line.startswith(QUALITY)]),
             *optimizer_notes(composer, overrides, (point.config for point in every)),
         ),
     )

@@ -40,10 +40,8 @@ _OPTION_LIBRARIES = frozenset(
 )
 """Calls of libraries that declare options elsewhere than in `add_argument`."""
 
-Launcher = Literal["fabric", "accelerate"]
-
-_LAUNCHERS: Mapping[str, Launcher] = {"Fabric": "fabric", "Accelerator": "accelerate"}
-"""Classes that take their arguments from the variables that a library's launcher sets."""
+Launcher = Literal["fabric", "fabric_run", "accelerate"]
+"""A library whose launcher can start a script. `fabric_run` marks scripts that cannot start their ranks themselves."""
 
 _FOLDER_DEPTH = 2
 """How many levels below the working directory training scripts are searched for."""
@@ -378,7 +376,11 @@ def _read_source(path: Path) -> EntrySource | None:
     attributes = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     fits = sum(isinstance(function, ast.Attribute) and function.attr == "fit" for function in attributes)
     prints_options = kind == "script" and not calls.isdisjoint(_OPTION_LIBRARIES)
-    launcher = next((launcher for name, launcher in _LAUNCHERS.items() if name in calls), None)
+    launcher: Launcher | None = None
+    if "Fabric" in calls:
+        launcher = "fabric" if "launch" in calls else "fabric_run"
+    elif "Accelerator" in calls:
+        launcher = "accelerate"
     return EntrySource((str(path),), path, kind, dict(_argparse_options(tree)), fits, prints_options, launcher)
 
 
@@ -447,9 +449,10 @@ def _argparse_options(tree: ast.AST) -> Iterator[tuple[str, Any]]:
 
 
 def option_for(options: Mapping[str, Any], *names: str) -> str | None:
-    """Return the first of `names` that is an option, with dashes or underscores."""
-    for name in names:
-        for spelling in (name, name.replace("_", "-"), name.replace("-", "_")):
-            if spelling in options:
-                return spelling
-    return None
+    """Return the first of `names` that is an option, in any spelling: `batch_size`, `batch-size` or `batchSize`."""
+    spellings = {_letters(option): option for option in options}
+    return next((spellings[_letters(name)] for name in names if _letters(name) in spellings), None)
+
+
+def _letters(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,13 @@ from accelsweep.config.setting import PLAN_KEYS
 from accelsweep.devices import kinds
 from accelsweep.errors import InputError, nearest
 from accelsweep.plain_json import MISSING, canonical_json, look_up
-from accelsweep.planning.axis_targets import THEIR_ACCELERATORS, VARIABLE, AxisTarget, script_target
+from accelsweep.planning.axis_targets import (
+    THEIR_ACCELERATORS,
+    VARIABLE,
+    AxisTarget,
+    launcher_variables,
+    script_target,
+)
 from accelsweep.planning.entry_point import PROJECT_FILE, Project, option_for
 from accelsweep.planning.project_config import Composed, ProjectConfigs
 from accelsweep.records.plan import UNKNOWN_BATCH_SIZE, BatchMeaning, Quality, TrialFindings
@@ -43,6 +50,12 @@ _LEAST_RUN_SECONDS = 5.0
 
 OURS, THEIRS = "sweep.", "project."
 """Prefixes that say which config an override belongs to."""
+
+QUALITY = "quality="
+"""Begins an override that contains a metric or a regular expression, which Hydra's grammar cannot read."""
+
+ARGUMENT = "arg."
+"""Prefix of options that are passed to a script without looking for them in its source."""
 
 _LIGHTNING_PRECISIONS = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
 """Lightning's former names for precisions -> its current ones."""
@@ -81,7 +94,8 @@ class ProjectGrid:
 
     `trial` is what a trial of the script has shown; None if there was none. `kept` are values of the environment that
     an earlier plan of the sweep found. `untyped` collects the axes whose values come from the project. `found` collects
-    the values that this plan uses, and `today` what the resolvers return today.
+    the values that this plan uses, and `today` what the resolvers return today. `quality_pattern` finds the quality in
+    what the script prints; None if it is not printed.
     """
 
     project: Project
@@ -95,6 +109,7 @@ class ProjectGrid:
     untyped: dict[str, Any] = field(default_factory=dict)
     found: dict[str, Any] = field(default_factory=dict)
     today: dict[str, Any] = field(default_factory=dict)
+    quality_pattern: str | None = None
 
     @cached_property
     def base(self) -> Composed:
@@ -151,17 +166,20 @@ class ProjectGrid:
         ours: list[str] = []
         theirs: list[str] = []
         for line in overrides:
+            if line.startswith(QUALITY):
+                ours += self._quality_overrides(line)
+                continue
             override = composer.parse(line)
             key = override.key_or_group
             if line == "batch_size=auto" or (key == "task" and line != "task=train_throughput"):
                 remedy = "set batch_size to numbers" if key == "batch_size" else "only task=train_throughput is"
                 raise InputError(f"{line} is not possible with a script of your own: {remedy}")
-            if key == "quality":
-                ours += _quality_overrides(line, str(override.value()))
-            elif key.startswith(OURS):
+            if key.startswith(OURS):
                 ours.append(line.replace(OURS, "", 1))
             elif key.startswith(THEIRS):
                 theirs.append(line.replace(THEIRS, "", 1))
+            elif key.startswith(ARGUMENT) and self.project.entry.kind == "script":
+                theirs.append(line.replace(ARGUMENT, "", 1))
             elif key in ENTRY_AXES or override.is_hydra_override():
                 ours.append(line)
             else:
@@ -181,9 +199,13 @@ class ProjectGrid:
         if not is_ours and not is_theirs:
             words = [*known, *ENTRY_AXES, *self._their_keys]
             hint = nearest(key, words)
-            add = f"; to add a key to the project's config, write +{line}" if self.project.entry.kind == "hydra" else ""
+            add = {
+                "hydra": f"; to add a key to the project's config, write +{line}",
+                "script": f"; to pass it on as --{key} in any case, write {ARGUMENT}{line}",
+            }.get(self.project.entry.kind, "")
             raise InputError(f"{line}: neither accelsweep nor {self.project.entry.name} has the key '{key}'{hint}{add}")
-        (ours if is_ours else theirs).append(line)
+        adds = key.startswith(VARIABLE) and not override.is_add() and not override.is_force_add()
+        (ours if is_ours else theirs).append(f"+{line}" if is_ours and adds else line)
 
     def _has(self, override: Override, is_ours: bool) -> bool:
         key = override.key_or_group
@@ -225,8 +247,7 @@ class ProjectGrid:
     def quality_overrides(self, typed: Sequence[str]) -> list[str]:
         """Return the `measure` overrides for the project's quality metric; empty if `typed` names a metric itself."""
         if self.project.package is None:
-            self.notes.append("quality is not measured, because the script's validation cannot be called from outside")
-            return ["measure.quality_samples=null", "measure.quality_metric=null"]
+            return self._script_quality(typed)
         if any(line.startswith("measure.quality_metric=") for line in typed):
             return []
         if self.quality is None:
@@ -242,6 +263,49 @@ class ProjectGrid:
             return ["measure.quality_samples=null", "measure.quality_metric=null"]
         self.notes.append(f"quality: {self.quality.metric} ({self.quality.better} is better), from the project")
         return [f"measure.quality_metric='{self.quality.metric}'", f"measure.quality_better={self.quality.better}"]
+
+    def _quality_overrides(self, line: str) -> list[str]:
+        """Return the `measure` overrides for `quality=METRIC` or `quality=PATTERN`, each perhaps with `:min`."""
+        metric, better = line.removeprefix(QUALITY).strip("'\""), "max"
+        if metric.endswith((":min", ":max")):
+            metric, _, better = metric.rpartition(":")
+        if not metric or (":" in metric and "(" not in metric):
+            raise InputError(f"{line}: write quality=METRIC, or quality=METRIC:min if lower values are better")
+        return self._metric_overrides(line, metric, better)
+
+    def _metric_overrides(self, where: str, metric: str, better: str) -> list[str]:
+        if "(" in metric:
+            if self.project.package is not None:
+                raise InputError(
+                    f"{where}: with a Lightning Trainer, quality is a metric that the validation logs, not a pattern"
+                )
+            self.quality_pattern = metric
+            try:
+                groups = re.compile(metric).groups
+            except re.error as error:
+                raise InputError(f"{where} is not a valid regular expression: {error}") from None
+            if groups != 1:
+                raise InputError(f"{where}: the regular expression needs one group, around the number")
+            metric = re.sub(r"\W+$|^\W+", "", metric.partition("(")[0]) or "quality"
+        return [f"measure.quality_metric='{metric}'", f"measure.quality_better={better}"]
+
+    def _script_quality(self, typed: Sequence[str]) -> list[str]:
+        """Return the overrides for a script whose quality is read at its own end, if it names a metric."""
+        given = [line for line in typed if line.startswith("measure.quality_metric=")]
+        stated = self.project.file.quality
+        if not given and stated is not None:
+            given = self._metric_overrides(f"quality in {PROJECT_FILE}", stated.metric, stated.better)
+        elif not given:
+            self.notes.append(
+                "quality is not measured, because the script's validation cannot be called from outside: to read it at "
+                "the script's own end, set quality=METRIC or, for what it prints, quality='accuracy: ([0-9.]+)'"
+            )
+            return ["measure.quality_samples=null", "measure.quality_metric=null"]
+        what = "of its evaluation or accelsweep.quality"
+        if self.quality_pattern is not None:
+            what = f"of what it prints, {self.quality_pattern!r}"
+        self.notes.append(f"quality: the last value {what}; each run trains to the script's own end for it")
+        return ["measure.quality_samples=null", *(line for line in given if line not in typed)]
 
     # Axes
 
@@ -482,8 +546,11 @@ class ProjectGrid:
             OmegaConf.masked_copy(config, [k for k in config if k != "hydra"]), resolve=True
         )
         scientific = {key: value for key, value in base.items() if key not in PLAN_KEYS}
-        passed = Passed([word for line in own for word in self.own_argument(line, composer.parse(line))])
-        unsupported = None
+        passed = Passed(
+            [word for line in own for word in self.own_argument(line, composer.parse(line))],
+            variables=launcher_variables(self.project.entry.launcher),
+        )
+        reasons = []
         for axis in ENTRY_AXES:
             if axis not in typed:
                 continue
@@ -491,9 +558,9 @@ class ProjectGrid:
             scientific[axis] = value
             found = self.passed(axis, value)
             if isinstance(found, str):
-                unsupported = found
-                continue
-            passed = passed.with_axis(found)
+                reasons.append(found)
+            else:
+                passed = passed.with_axis(found)
         composed = self._compose(passed.arguments)
         for axis in ENTRY_AXES:
             if axis not in typed:
@@ -502,7 +569,7 @@ class ProjectGrid:
                 if found is None and axis == "batch_size":
                     tried = None if self.trial is None else self.trial.batch_size
                     scientific[axis] = 1 if tried is None else tried
-                    unsupported = unsupported or (UNKNOWN_BATCH_SIZE if tried is None else None)
+                    reasons += [UNKNOWN_BATCH_SIZE] if tried is None else []
                 elif found is not None:
                     self.untyped[axis] = found
         if self.project.package is None:
@@ -522,10 +589,12 @@ class ProjectGrid:
             "config": None if self.configs is None else composed.config,
             "package": self.project.package,
             "kept_values": self._keep_values(composed),
+            "quality_pattern": self.quality_pattern,
         }
-        unsupported = unsupported or self._divide_batch(scientific)
+        reasons += [] if reasons else filter(None, [self._divide_batch(scientific)])
         stated = self.project.file.samples_per_step
         scientific["entry"]["samples_per_step"] = scientific["batch_size"] if stated == "batch_size" else stated
+        unsupported = "; ".join(reasons) or None
         return GridPoint(axes, scientific, plan_config, composed.choices, frozenset(), unsupported)
 
     def _default(self, axis: str) -> Any:
@@ -541,13 +610,6 @@ class ProjectGrid:
             return f"batch_size={batch} is this project's global batch size, which {ranks} ranks cannot divide evenly"
         scientific["batch_size"] = batch // ranks
         return None
-
-
-def _quality_overrides(line: str, value: str) -> list[str]:
-    metric, _, better = value.partition(":")
-    if better not in ("", "max", "min") or not metric:
-        raise InputError(f"{line}: write quality=METRIC, or quality=METRIC:min if lower values are better")
-    return [f"measure.quality_metric='{metric}'", f"measure.quality_better={better or 'max'}"]
 
 
 def _mappings(value: Any, prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:

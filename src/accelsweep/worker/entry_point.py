@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from accelsweep import reporting
 from accelsweep.errors import InputError
 from accelsweep.results import ScriptTrainer
 from accelsweep.run_config import EntryPoint
@@ -16,6 +18,7 @@ from accelsweep.worker.project_files import ProjectFiles
 from accelsweep.worker.rank_setup import RankPlace, seed_all
 from accelsweep.worker.run_spec import RunSpec
 from accelsweep.worker.script import ErrorOutput, run_script
+from accelsweep.worker.script_quality import ScriptQuality, SearchedOutput
 
 
 def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[str, ...], ScriptTrainer], None]) -> None:
@@ -46,7 +49,7 @@ def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[st
         KeptValues(entry.kept_values).install()
     observe_trainers(spec, measure_once)
     seed_all(spec.run.seed)
-    errors = ErrorOutput()
+    errors = ErrorOutput(sys.stderr)
     try:
         with contextlib.redirect_stderr(errors):
             run_script(_command(spec, entry, place))
@@ -70,14 +73,17 @@ def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[st
 
 def _run_script(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[str, ...], ScriptTrainer], None]) -> None:
     """Run a script without a Lightning Trainer, and measure its steps."""
+    from accelsweep.worker.loops.hugging_face import observe_trainer
     from accelsweep.worker.loops.script import ScriptLoop, WatchedSteps
 
-    entry = spec.config.entry
+    entry, metric = spec.config.entry, spec.config.measure.quality_metric
     assert entry is not None, "the caller checks"
     outcome, files = _Outcome(), ProjectFiles(Path.cwd())
+    quality = None if metric is None else ScriptQuality(metric, entry.quality_pattern)
 
     def measure_once() -> None:
         files.stop()
+        observe_trainer(lambda: steps.is_timed, (lambda _: None) if quality is None else quality.evaluated)
         with contextlib.suppress(BaseException), outcome:
             ScriptLoop(spec, steps)
             measure(files.paths(), ScriptTrainer())
@@ -90,12 +96,13 @@ def _run_script(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[str, .
     else:
         os.environ["TORCHELASTIC_RUN_ID"] = spec.run.name  # makes Fabric use the ranks that are already running
     os.environ.update(entry.variables)
-    steps = WatchedSteps(spec, measure_once)
+    steps = reporting.observer = WatchedSteps(spec, measure_once, quality)
     seed_all(spec.run.seed)
-    errors = ErrorOutput()
+    printed = sys.stdout if quality is None else SearchedOutput(sys.stdout, quality)
+    errors = ErrorOutput(sys.stderr if quality is None else SearchedOutput(sys.stderr, quality))
     ending = "ended"
     try:
-        with contextlib.redirect_stderr(errors):
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(printed):
             run_script(_command(spec, entry, place))
     except Measured:
         pass

@@ -39,7 +39,7 @@ def main() -> None:
     """Serve requests until stdin ends."""
     kind, *command = sys.argv[1:]
     answers = _claim_stdout()
-    sys.stderr = errors = ErrorOutput()
+    sys.stderr = errors = ErrorOutput(sys.stderr)
     try:
         compose = {"hydra": _hydra, "lightning_cli": _lightning_cli}[kind](command)
     except BaseException as error:  # noqa: BLE001  whatever the user's script raises is the answer

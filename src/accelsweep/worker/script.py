@@ -13,15 +13,17 @@ from typing import Any
 class ErrorOutput:
     """Passes on what a script writes to stderr, and remembers its last line or argparse's error."""
 
-    def __init__(self) -> None:
-        self._stderr = sys.stderr
+    def __init__(self, stderr: Any) -> None:
+        """`stderr` is a file-like object."""
+        self._stderr = stderr
         self._last = ""
 
     def write(self, text: str) -> int:
         """Pass on `text`."""
         if lines := text.strip().splitlines():
             self._last = next((line for line in lines if "error:" in line), lines[-1]).strip()
-        return self._stderr.write(text)
+        written: int = self._stderr.write(text)
+        return written
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of stderr, such as `flush` or `buffer`."""

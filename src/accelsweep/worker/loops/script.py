@@ -1,8 +1,8 @@
 """`loop: script`: the user's own script without a Lightning Trainer, whose steps are watched through torch's hooks.
 
-A step ends when every optimiser of the script has made its step. For the first few steps, hooks on all modules show
-what a step is fed with and in which precision it computes. Then they are removed, because they would slow down every
-module, and only the optimisers' hook and the loaders remain.
+A step ends when every optimiser of the script has made its step, or as the script reports. For the first few steps,
+hooks on all modules show what a step is fed with and in which precision it computes. Then they are removed, because
+they would slow down every module, and only the optimisers' hook and the loaders remain.
 
 The script runs in the main thread, as it would by itself. The measurement runs in a second thread, and the two take
 turns: while one of them works, the other one waits.
@@ -14,9 +14,9 @@ import inspect
 import itertools
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.distributed import get_world_size, is_available, is_initialized
@@ -29,6 +29,9 @@ from accelsweep.heartbeat import Heartbeat
 from accelsweep.worker.loops.loop import Measured, StepListener, check_first_batch, first_learning_rate
 from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.worker.run_spec import RunSpec
+from accelsweep.worker.script_quality import ScriptQuality
+
+_T = TypeVar("_T")
 
 WATCHED_STEPS = 3
 """The number of steps during which modules are watched."""
@@ -45,15 +48,18 @@ class Fed:
 
     `forward` contains the first two dimensions of each batch that the model was called with, `tokens` the number of
     tokens in each of them (0 if they are no tokens), and `loaders` the length of each batch that a loader yielded.
+    `reported` is the number of samples that the script reported.
     """
 
     forward: list[tuple[int, ...]] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     loaders: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    reported: int = 0
 
     def follow(self, before: Fed) -> None:
         """Put what `before` contains before what this step was fed with."""
         self.forward[:0], self.tokens[:0] = before.forward, before.tokens
+        self.reported += before.reported
         for loader, sizes in before.loaders.items():
             self.loaders[loader][:0] = sizes
 
@@ -64,13 +70,22 @@ class SampleCount:
     A loader takes precedence over the model's calls, because a step may call the model several times for one batch.
     """
 
+    loader: int | None = None
+
     def __init__(self, steps: list[Fed], batch_size: int, stated: int | None) -> None:
         """`steps` are the watched ones. `stated` is the number of samples in a batch, if the project states it.
 
         Raises InputError if the steps do not show how many samples they contain.
         """
+        self._is_reported = all(step.reported for step in steps)
+        if self._is_reported:
+            self.batch_size, self.batches, self.tokens_per_sample = steps[0].reported, 1, None
+            return
         if not all(step.forward for step in steps):
-            raise InputError(f"no module was called with a tensor before an optimiser's step: {_REMEDY}")
+            raise InputError(
+                f"a step called no module of torch with a tensor, so its samples cannot be counted: {_REMEDY}, or call "
+                "accelsweep.samples(COUNT) in each step"
+            )
         dimension = _sample_dimension(steps, batch_size)
         called = [[shape[dimension] for shape in step.forward] for step in steps]
         fetched = defaultdict[int, list[int]](list)
@@ -101,9 +116,11 @@ class SampleCount:
             found = " or ".join(str(sum(sizes)) for sizes in called)
             raise InputError(f"steps contain {found} samples: {_REMEDY}")
 
-    def samples(self, fetched: Mapping[int, list[int]]) -> int:
-        """Return the number of samples of a step, given the batch sizes that each loader has yielded since the last."""
-        return self._usual if self.loader is None else sum(fetched.get(self.loader, ()))
+    def samples(self, fed: Fed) -> int:
+        """Return the number of samples of a step, given what the script reported and the loaders yielded during it."""
+        if self._is_reported:
+            return fed.reported
+        return self._usual if self.loader is None else sum(fed.loaders.get(self.loader, ()))
 
 
 def _sample_dimension(steps: list[Fed], batch_size: int) -> int:
@@ -121,6 +138,12 @@ class Arithmetic:
     autocast: set[torch.dtype | None] = field(default_factory=set)
 
     @property
+    def device(self) -> torch.device:
+        """The device of the module's parameters."""
+        device: torch.device = next(iter(self.module.parameters())).device
+        return device
+
+    @property
     def precision(self) -> str:
         """The precision, in Lightning's words."""
         mixed = {torch.bfloat16: "bf16-mixed", torch.float16: "16-mixed"}
@@ -135,9 +158,12 @@ class Arithmetic:
 class WatchedSteps:
     """Watches the script's steps, and passes them on to the listener of a phase."""
 
-    def __init__(self, spec: RunSpec, measure: Callable[[], None]) -> None:
-        """`measure` is called, in a thread of its own, once the first steps have been watched. It must not raise."""
-        self._measure = measure
+    def __init__(self, spec: RunSpec, measure: Callable[[], None], metric: ScriptQuality | None = None) -> None:
+        """`measure` is called, in a thread of its own, once the first steps have been watched. It must not raise.
+
+        `metric` is the quality metric, if the script is to go on to its own end after the measurement.
+        """
+        self._measure, self.metric = measure, metric
         self._heartbeat = Heartbeat(spec.heartbeat(RankPlace.of(spec).rank))
         self.optimizers: dict[int, torch.optim.Optimizer] = {}
         self._waiting_for: set[int] = set()
@@ -150,6 +176,7 @@ class WatchedSteps:
         self._phase_over, self._resume = threading.Semaphore(0), threading.Semaphore(0)
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
+        self._reports_steps = self._goes_on = False
         self._module_hooks = [register_module_forward_pre_hook(self._enter), _forward_hook(self._leave)]
         self._watch_loaders()
         register_optimizer_step_post_hook(self._optimizer_stepped)
@@ -215,6 +242,25 @@ class WatchedSteps:
 
         scaler.step = observed
 
+    def steps(self, batches: Iterable[_T]) -> Iterable[_T]:
+        """Yield the batches; each request for the next one ends a step, and optimisers end none."""
+        self._reports_steps = True
+        for number, batch in enumerate(batches):
+            if number:
+                self._step_ended()
+            yield batch
+        self._step_ended()
+        self.epoch_ends.append(self._steps)
+
+    def samples(self, count: int) -> None:
+        """Add samples to the current step."""
+        self._fed.reported += count
+
+    def quality(self, value: float) -> None:
+        """Take a value of the quality metric, if one is wanted."""
+        if self.metric is not None:
+            self.metric.reported(value)
+
     def _optimizer_stepped(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._optimizer_steps += 1
         fed = self._fed
@@ -226,17 +272,22 @@ class WatchedSteps:
             if self.watched:
                 fed.follow(self.watched[-1])  # which was only a part of a step
                 self.watched.clear()
-        if self._waiting_for:
+        if self._waiting_for or self._reports_steps:
             return
         self._waiting_for = set(self.optimizers)
-        self._fed = Fed()
+        self._step_ended()
+
+    def _step_ended(self) -> None:
+        fed, self._fed = self._fed, Fed()
         self._steps += 1
-        if self._thread is None:
+        if self._goes_on:
+            self._heartbeat.step(pauses=True)
+        elif self._thread is None:
             self._watch(fed)
         elif self._listener is None or self.count is None:
             raise Measured  # the script has caught the first one
         else:
-            self._pass_on(self._listener, self.count.samples(fed.loaders))
+            self._pass_on(self._listener, self.count.samples(fed))
 
     def _watch(self, fed: Fed) -> None:
         self.watched.append(fed)
@@ -262,17 +313,18 @@ class WatchedSteps:
 
     def _wait_for_measurement(self) -> None:
         self._resume.acquire()
-        if self._listener is None:
+        if self._listener is None and not self._goes_on:
             raise Measured
 
     def script_ended(self) -> None:
-        """Let a measurement that waits for more steps fail, now that the script has ended."""
+        """End the measurement, now that the script has ended; if it waits for more steps, it fails."""
         if self._thread is None:
             return
-        self._error = InputError(
-            f"training ended by itself after {self._steps} steps, before the measurement was complete: let the script "
-            "train longer, for example for more epochs"
-        )
+        if not self._goes_on:
+            self._error = InputError(
+                f"training ended by itself after {self._steps} steps, before the measurement was complete: let the "
+                "script train longer, for example for more epochs"
+            )
         self._phase_over.release()
         self._thread.join()
 
@@ -296,6 +348,22 @@ class WatchedSteps:
         if self._error is not None:
             raise self._error
 
+    @property
+    def reports_samples(self) -> bool:
+        """Whether the script reports the samples of its steps itself."""
+        return all(step.reported for step in self.watched)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the script's steps are being measured now."""
+        return self._listener is not None
+
+    def go_on(self) -> None:
+        """Let the script train to its own end, and return when it has ended."""
+        self._goes_on = True
+        self._resume.release()
+        self._phase_over.acquire()
+
 
 _running: list[ScriptLoop] = []
 
@@ -318,12 +386,15 @@ class ScriptLoop:
         """Read back how the script trains. Raises InputError if that is not what the setting asks for."""
         entry = spec.config.entry
         assert entry is not None, "the caller checks"
-        if steps.arithmetic.module is None:
-            raise InputError("no module with trainable parameters was called before an optimiser's step")
-        self._steps = steps
+        self._steps, self.quality = steps, steps.metric
         self.module = steps.arithmetic.module
-        self.device = next(iter(self.module.parameters())).device
-        self.precision = steps.arithmetic.precision
+        if self.module is None and not steps.reports_samples:
+            raise InputError(
+                "no module of torch with trainable parameters was called before an optimiser's step: if the model is "
+                "not a module of torch, call accelsweep.samples(COUNT) in each step"
+            )
+        self.device = torch.device(spec.config.accelerator) if self.module is None else steps.arithmetic.device
+        self.precision = spec.config.precision if self.module is None else steps.arithmetic.precision
         self.strategy = STRATEGIES.get(type(self.module).__name__, "single_device")
         self.optimizer = ", ".join(type(optimizer).__name__ for optimizer in steps.optimizers.values())
         self.epoch_ends = steps.epoch_ends
@@ -338,6 +409,10 @@ class ScriptLoop:
     def learning_rate(self) -> float | None:
         """The current learning rate of the first parameter group."""
         return first_learning_rate(list(self._steps.optimizers.values()))
+
+    def train_to_end(self) -> None:
+        """Let the script train to its own end."""
+        self._steps.go_on()
 
     def drive(self, listener: StepListener) -> None:
         """Let the script train until `listener` ends the phase."""

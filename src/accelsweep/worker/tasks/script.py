@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
+import torch
+
+from accelsweep.devices.clock import monotonic
 from accelsweep.measure import run_doubts
 from accelsweep.measure.breakdown import breakdown_metrics
 from accelsweep.measure.memory import parameter_bytes, shard_metric
 from accelsweep.measure.stalls import HICCUP_SECONDS
 from accelsweep.measure.timed_window import group_of
-from accelsweep.metrics import Metric
-from accelsweep.results import ANY_FAILURE, ErrorKind
+from accelsweep.metrics import Metric, not_reached
+from accelsweep.results import ANY_FAILURE, Doubt, ErrorKind
 from accelsweep.worker.loops.script import ScriptLoop, running_loop
 from accelsweep.worker.rank_measurement import Measurement, RankReport
-from accelsweep.worker.rank_setup import RankPlace
+from accelsweep.worker.rank_setup import RankPlace, threads_of
 from accelsweep.worker.run_spec import RunSpec
+from accelsweep.worker.script_quality import ScriptQuality
 
 PAUSE_FACTOR = 5.0
 """A step that takes longer than this many medians contains a pause, such as an evaluation or a checkpoint."""
@@ -26,7 +30,6 @@ _UNSEEN_UNITS = {
     "first_step_seconds": "s",
     "final_train_loss": "loss",
     "epoch_samples": "samples",
-    "quality": "quality",
 }
 
 
@@ -64,14 +67,20 @@ class ScriptThroughput:
         report.metrics |= {
             **{name: Metric(value=None, unit=unit, reason=_UNSEEN) for name, unit in _UNSEEN_UNITS.items()},
             **breakdown_metrics(_UNSEEN),
-            **shard_metric(group.gather(parameter_bytes(loop.module))),
+            **self._no_quality(loop.quality),
+            **({} if loop.module is None else shard_metric(group.gather(parameter_bytes(loop.module)))),
             "learning_rate": Metric(value=rate, unit="1", reason=None if rate is not None else _UNSEEN, scope=scope),
             "tokens_per_second": self._token_rate(loop.tokens_per_sample, report),
         }
         load = report.metrics["load_seconds"]
         report.metrics["load_seconds"] = replace(load, scope="rank 0: the script, from its start to the steps watched")
-        if self._place.rank == 0 and loop.precision != self._spec.config.precision:
-            report.doubts.append(run_doubts.other_precision(self._spec.config.precision, loop.precision))
+        if self._place.rank == 0:
+            report.doubts += filter(None, self._other_values(loop))
+
+    def _other_values(self, loop: ScriptLoop) -> Iterator[Doubt | None]:
+        """Yield doubts about what the script does in another way than the setting asks for."""
+        yield run_doubts.other_precision(self._spec.config.precision, loop.precision)
+        yield run_doubts.other_threads(threads_of(self._spec, self._place), torch.get_num_threads())
 
     def _exclude_pauses(self, found: Sequence[float], report: RankReport) -> None:
         metrics, paused = report.metrics, sum(found)
@@ -94,5 +103,19 @@ class ScriptThroughput:
         rate = (report.metrics["samples_per_second"].value or 0.0) * tokens_per_sample
         return Metric(value=rate, unit="1/s", scope="all ranks", provenance="clock")
 
+    def _no_quality(self, wanted: ScriptQuality | None) -> dict[str, Metric]:
+        if wanted is not None:
+            return not_reached(("quality", "quality_seconds"), self._spec.config.measure.quality_metric)
+        reason = "not requested: set quality=METRIC, or quality=PATTERN for what the script prints"
+        units = {"quality": "quality", "quality_seconds": "s"}
+        return {name: Metric(value=None, unit=unit, reason=reason) for name, unit in units.items()}
+
     def after_window(self, report: RankReport) -> None:
-        """Do nothing: the script has no validation that could be called, and its step no phases."""
+        """If the quality is wanted, let the script train to its own end, and take the last value."""
+        loop, began = running_loop(), monotonic()
+        if loop.quality is None:
+            return
+        loop.train_to_end()
+        seconds, scope = monotonic() - began, "from the end of the window to that of the script"
+        report.metrics["quality"] = loop.quality.metric()
+        report.metrics["quality_seconds"] = Metric(value=seconds, unit="s", scope=scope, provenance="clock")
