@@ -139,7 +139,7 @@ def test_a_script_is_measured_beyond_its_schedule_and_its_trainers_arguments_are
     ("changes", "message"),
     [
         ({"precision": "bf16-mixed"}, "precision: the setting asks for bf16-mixed, but .* trains with 32-true"),
-        ({"batch_size": 8}, "batch_size=8 gave each of 1 ranks a first batch of 16 samples, but the plan expects 8"),
+        ({"batch_size": 8}, "batch_size=8 gave a first batch of 16 samples: in accelsweep.yaml, name the option"),
     ],
 )
 def test_what_the_script_does_not_take_over_is_refused(home: Path, changes: dict[str, Any], message: str) -> None:

@@ -193,6 +193,7 @@ while True:
     step_seconds = result.metrics["step_seconds"].value
     assert step_seconds is not None
     assert 0.004 < step_seconds < 0.04, "with the pauses, it is 0.054"
+    assert str(result.metrics["window_seconds"].scope).endswith(", pauses included")
     messages = [doubt.message for doubt in result.doubts if doubt.code == "pauses"]
     assert messages
     assert messages[0].startswith("about every 10 steps, the script pauses for 0.5")
@@ -219,7 +220,7 @@ def test_only_steps_of_more_than_five_medians_and_a_tenth_of_a_second_contain_a_
             "    weight.square().sum().backward()\n    other.step()",
             "no module of torch with trainable parameters was called",
         ),
-        ("batch_size = 4\nloader = DataLoader(data, batch_size=8)" + LOOP, "batch_size=16 gave each of 1 ranks"),
+        ("batch_size = 4\nloader = DataLoader(data, batch_size=8)" + LOOP, "batch_size=16 gave a first batch of 8 samples"),
     ],
 )
 def test_what_cannot_be_measured_is_said_in_one_sentence(tmp_path: Path, body: str, message: str) -> None:
@@ -416,6 +417,23 @@ def test_threads_that_the_script_sets_itself_are_a_doubt(tmp_path: Path) -> None
     (result,) = measured(tmp_path, MODEL + "torch.set_num_threads(2)\n" + LOOP)
     doubts = {doubt.code: doubt.message for doubt in result.doubts}
     assert doubts["other_threads"] == "each rank was given 1 thread, but the script computes with 2"
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_script_that_resumes_from_a_checkpoint_is_refused(tmp_path: Path, steps: int) -> None:
+    body = f"""
+for batch in list(loader)[:{steps}]:
+    step(batch)
+state = optimizer.state_dict()
+optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+optimizer.load_state_dict(state)
+"""
+    (result,) = measured(tmp_path, MODEL + body + LOOP)
+    if steps:
+        assert result.outcome is Outcome.unsupported
+        assert "the script resumed an earlier training" in str(result.reason)
+    else:
+        assert result.outcome is Outcome.measured, "an empty state is no earlier training"
 
 
 def test_a_script_that_trains_in_a_process_of_its_own_is_refused(tmp_path: Path) -> None:

@@ -57,8 +57,9 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[TrialFind
     if result is None or result.effective is None:
         if project.python is not None and setting.config.entry is not None:
             usable_devices(project.python, setting.config.entry.package)  # imports may be the cause
-        where = "" if result is None or result.user_location is None else f", in {result.user_location}"
-        message = f"{project.command} failed in its trial: {trial.conclusion.reason}{where}"
+        message = f"{project.command} failed in its trial: {trial.conclusion.reason}"
+        if result is not None and result.user_location is not None and result.user_location not in message:
+            message += f", in {result.user_location}"
         raise InputError(f"{message}{missing_module_remedy(message, project.python or sys.executable)}")
     findings = _findings(result)
     if candidates is unknown:

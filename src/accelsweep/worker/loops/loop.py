@@ -144,6 +144,11 @@ def check_first_batch(spec: RunSpec, samples: int) -> None:
     if samples == config.batch_size or spec.any_batch_size or config.entry.samples_per_step:
         return
     given = config.entry.global_batch or config.batch_size
+    if config.world_size == 1:
+        raise InputError(
+            f"batch_size={given} gave a first batch of {samples} samples: in accelsweep.yaml, name the option that sets "
+            "the batch size under axes, or set samples_per_step"
+        )
     raise InputError(
         f"batch_size={given} gave each of {config.world_size} ranks a first batch of {samples} samples, but the "
         f"plan expects {config.batch_size}: set batch_is to global or per_device in accelsweep.yaml"

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch.distributed import get_world_size, is_available, is_initialized
@@ -165,8 +166,9 @@ class WatchedSteps:
         """
         self._measure, self.metric = measure, metric
         self._heartbeat = Heartbeat(spec.heartbeat(RankPlace.of(spec).rank))
-        self.optimizers: dict[int, torch.optim.Optimizer] = {}
-        self._waiting_for: set[int] = set()
+        # Weak, because a script may replace an optimiser, for which no step must wait.
+        self.optimizers = WeakKeyDictionary[torch.optim.Optimizer, None]()
+        self._waiting_for = WeakSet[torch.optim.Optimizer]()
         self.watched: list[Fed] = []
         self.arithmetic = Arithmetic()
         self.count: SampleCount | None = None
@@ -181,6 +183,8 @@ class WatchedSteps:
         self._watch_loaders()
         register_optimizer_step_post_hook(self._optimizer_stepped)
         self._watch_scaler()
+        self.is_resumed = False
+        self._watch_resuming()
 
     # What the script does, in its own thread.
 
@@ -242,6 +246,18 @@ class WatchedSteps:
 
         scaler.step = observed
 
+    def _watch_resuming(self) -> None:
+        """Note whether the script gives an optimiser the state of earlier steps."""
+        optimizer: Any = torch.optim.Optimizer
+        load = optimizer.load_state_dict
+
+        def observed(given: Any, state_dict: Any) -> Any:
+            # Accelerate moves every new optimiser's state to the device, which is still empty then.
+            self.is_resumed |= self._thread is None and bool(state_dict.get("state"))
+            return load(given, state_dict)
+
+        optimizer.load_state_dict = observed
+
     def steps(self, batches: Iterable[_T]) -> Iterable[_T]:
         """Yield the batches; each request for the next one ends a step, and optimisers end none."""
         self._reports_steps = True
@@ -264,17 +280,17 @@ class WatchedSteps:
     def _optimizer_stepped(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._optimizer_steps += 1
         fed = self._fed
-        if id(optimizer) in self.optimizers:
-            self._waiting_for.discard(id(optimizer))
+        if optimizer in self.optimizers:
+            self._waiting_for.discard(optimizer)
         else:
-            self.optimizers[id(optimizer)] = optimizer
+            self.optimizers[optimizer] = None
             self._waiting_for.clear()  # a step ends with the optimiser that appeared last
             if self.watched:
                 fed.follow(self.watched[-1])  # which was only a part of a step
                 self.watched.clear()
         if self._waiting_for or self._reports_steps:
             return
-        self._waiting_for = set(self.optimizers)
+        self._waiting_for = WeakSet(self.optimizers)
         self._step_ended()
 
     def _step_ended(self) -> None:
@@ -291,7 +307,7 @@ class WatchedSteps:
 
     def _watch(self, fed: Fed) -> None:
         self.watched.append(fed)
-        self._heartbeat.step(pauses=True)
+        self._heartbeat.step(pauses=len(self.watched) >= WATCHED_STEPS)
         if len(self.watched) < WATCHED_STEPS:
             return
         for hook in self._module_hooks:
@@ -386,6 +402,11 @@ class ScriptLoop:
         """Read back how the script trains. Raises InputError if that is not what the setting asks for."""
         entry = spec.config.entry
         assert entry is not None, "the caller checks"
+        if steps.is_resumed:
+            raise InputError(
+                "the script resumed an earlier training, whose state it gave to its optimiser: let it begin anew, for "
+                "example by naming {run_dir}, a new folder for each run, as the folder of its results"
+            )
         self._steps, self.quality = steps, steps.metric
         self.module = steps.arithmetic.module
         if self.module is None and not steps.reports_samples:
@@ -396,7 +417,7 @@ class ScriptLoop:
         self.device = torch.device(spec.config.accelerator) if self.module is None else steps.arithmetic.device
         self.precision = spec.config.precision if self.module is None else steps.arithmetic.precision
         self.strategy = STRATEGIES.get(type(self.module).__name__, "single_device")
-        self.optimizer = ", ".join(type(optimizer).__name__ for optimizer in steps.optimizers.values())
+        self.optimizer = ", ".join(type(optimizer).__name__ for optimizer in steps.optimizers)
         self.epoch_ends = steps.epoch_ends
         _check_effective(spec, self.device)
         steps.count = SampleCount(steps.watched, spec.config.batch_size, entry.samples_per_step)
@@ -408,7 +429,7 @@ class ScriptLoop:
     @property
     def learning_rate(self) -> float | None:
         """The current learning rate of the first parameter group."""
-        return first_learning_rate(list(self._steps.optimizers.values()))
+        return first_learning_rate(list(self._steps.optimizers))
 
     def train_to_end(self) -> None:
         """Let the script train to its own end."""

@@ -32,6 +32,9 @@ _UNSEEN_UNITS = {
     "epoch_samples": "samples",
 }
 
+_OVER_THE_WINDOW = ("window_seconds", "energy_joules", "host_energy_joules")
+"""Metrics of the whole window, from which pauses cannot be taken out."""
+
 
 def pauses(step_seconds: Sequence[float]) -> list[float]:
     """Return the duration of each pause among the steps, beyond a usual step."""
@@ -91,6 +94,9 @@ class ScriptThroughput:
         share = (seconds - paused) / seconds
         for name, factor in (("samples_per_second", 1 / share), ("step_seconds", share)):
             metrics[name] = replace(metrics[name], value=(metrics[name].value or 0.0) * factor)
+        for name in filter(metrics.__contains__, _OVER_THE_WINDOW):
+            if found and metrics[name].value is not None:
+                metrics[name] = replace(metrics[name], scope=f"{metrics[name].scope}, pauses included")
         if self._place.rank == 0 and found:
             report.doubts = [doubt for doubt in report.doubts if doubt.code != "stall"]
             steps = metrics["window_steps"].value or 0.0
