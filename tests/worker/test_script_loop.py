@@ -220,7 +220,10 @@ def test_only_steps_of_more_than_five_medians_and_a_tenth_of_a_second_contain_a_
             "    weight.square().sum().backward()\n    other.step()",
             "no module of torch with trainable parameters was called",
         ),
-        ("batch_size = 4\nloader = DataLoader(data, batch_size=8)" + LOOP, "batch_size=16 gave a first batch of 8 samples"),
+        (
+            "batch_size = 4\nloader = DataLoader(data, batch_size=8)" + LOOP,
+            "batch_size=16 gave a first batch of 8 samples",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_said_in_one_sentence(tmp_path: Path, body: str, message: str) -> None:

@@ -146,8 +146,8 @@ def check_first_batch(spec: RunSpec, samples: int) -> None:
     given = config.entry.global_batch or config.batch_size
     if config.world_size == 1:
         raise InputError(
-            f"batch_size={given} gave a first batch of {samples} samples: in accelsweep.yaml, name the option that sets "
-            "the batch size under axes, or set samples_per_step"
+            f"batch_size={given} gave a first batch of {samples} samples: in accelsweep.yaml, name the option that "
+            "sets the batch size under axes, or set samples_per_step"
         )
     raise InputError(
         f"batch_size={given} gave each of {config.world_size} ranks a first batch of {samples} samples, but the "
