@@ -92,6 +92,14 @@ _CORE: dict[str, MetricInfo] = {
     "results_per_hour": MetricInfo("results/h", "3600 divided by `time_to_target_seconds`."),
     "samples_to_target": MetricInfo("samples", "Training samples until the target was reached, across all ranks."),
     "validations": MetricInfo("validations", "Number of validations while training to the target."),
+    # the whole process of a command
+    "processes_per_hour": MetricInfo("processes/h", "3600 divided by `process_seconds`."),
+    "process_seconds": MetricInfo(
+        "s", "Time of the user's command, from its start to its exit, start-up included.", "Whole process"
+    ),
+    "process_cpu_seconds": MetricInfo(
+        "s", "CPU time of the command and of the processes that it waited for.", "CPU time of the process"
+    ),
     # inference
     "query_seconds_p50": MetricInfo("s", "Median query latency; requires at least 20 queries.", "Median latency"),
     "query_seconds_p90": MetricInfo(
@@ -116,6 +124,7 @@ _CORE: dict[str, MetricInfo] = {
     "peak_memory_allocated_bytes": MetricInfo("B", "Peak memory allocated by torch on the fullest device."),
     "device_memory_used_bytes": MetricInfo("B", "Memory in use on the fullest device, including other processes."),
     "rank_parameter_bytes": MetricInfo("B", "Parameters on the fullest rank between steps; with FSDP, its shard."),
+    "process_peak_bytes": MetricInfo("B", "Peak resident memory of the largest process of the user's command."),
     "host_pss_bytes": MetricInfo("B", "Proportional set size of all ranks at the end of the window; not a peak."),
     "energy_joules": MetricInfo("J", "Energy used in the window, from a counter; its scope lists the components."),
     "host_energy_joules": MetricInfo("J", "Energy used by the CPU packages during a GPU's window, from RAPL."),
@@ -183,6 +192,7 @@ MEMORY_METRICS = (
     "peak_memory_reserved_bytes",
     "peak_memory_allocated_bytes",
     "device_memory_used_bytes",
+    "process_peak_bytes",
     "host_pss_bytes",
 )
 """Memory metrics in order of preference. A setting uses the first one available; a comparison uses the first one

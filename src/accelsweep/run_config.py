@@ -71,13 +71,14 @@ class Measure:
     None omits a phase (`probe_steps`, `matmul_steps`, `quality_samples`) or removes a bound (`max_samples`,
     `rank_memory_bytes`). `headroom` is the share of free memory that a search for the largest batch leaves unused. The
     search ends at `max_batch`, or once the batch size is known to within the relative `batch_resolution`. All three
-    apply per rank.
+    apply per rank. If `scope` is `process`, the user's own command is timed from its start to its exit.
     """
 
     warmup_steps: Natural
     min_steps: Count
     min_seconds: Seconds
     max_steps: Count
+    scope: Literal["steps", "process"] = "steps"
     concurrency: Count = 1
     probe_steps: Count | None = None
     matmul_steps: Count | None = None
@@ -131,8 +132,14 @@ ENTRY_AXES = ("accelerator", "devices", "num_nodes", "batch_size", "precision")
 
 LightningPackage = Literal["lightning", "pytorch_lightning"]
 
-EntryKind = Literal["hydra", "lightning_cli", "script"]
-"""How an entry point takes its arguments: as Hydra overrides, as LightningCLI options, or in a way of its own."""
+EntryKind = Literal["hydra", "lightning_cli", "script", "command"]
+"""How an entry point takes its arguments: as Hydra overrides, as LightningCLI options, or in a way of its own.
+
+A `command` is a program of any kind, of which only the time of the whole process is measured.
+"""
+
+PLACEHOLDER = re.compile(r"(?<!\$)\{(\w+)\}")
+"""A placeholder in the user's command, such as `{batch_size}`; `${NAME}` is left to a shell."""
 
 
 @dataclass(frozen=True)
@@ -140,15 +147,15 @@ class EntryPoint:
     """The user's own training script, as a setting runs it.
 
     `command` is the script's path or `-m` and a module, followed by the arguments that never change; `arguments` select
-    this setting. `run_arguments` are templates for each run, with `{seed}` and `{folder}`, the folder for its output.
-    `trainer` contains arguments that replace those with which the script builds its Trainer. `variables` are
-    environment variables for the script alone. `targets` maps axes to the keys or flags that set them, or to
-    `env.VARIABLE`. `config` is the project's own composed config; None if the script has none. `global_batch` is the
-    batch size that the script divides among its ranks; None if it is the batch size of each rank. `package` is the one
-    whose Trainer the script uses; None if it uses none. `kept_values` maps calls of resolvers, such as `oc.env:DATA`,
-    to what they return in all runs. `samples_per_step` is the number of samples in one batch of one rank; None if
-    batches are counted. `quality_pattern` is a regular expression for a printed line, whose group is the quality; None
-    if it is not printed.
+    this setting, and so do the `placeholders`, which map names in the command to their text. `run_arguments` are
+    templates for each run, with `{seed}` and `{folder}`, the folder for its output. `trainer` contains arguments that
+    replace those with which the script builds its Trainer. `variables` are environment variables for the script alone.
+    `targets` maps axes to the keys or flags that set them, or to `env.VARIABLE`. `config` is the project's own composed
+    config; None if the script has none. `global_batch` is the batch size that the script divides among its ranks; None
+    if it is the batch size of each rank. `package` is the one whose Trainer the script uses; None if it uses none.
+    `kept_values` maps calls of resolvers, such as `oc.env:DATA`, to what they return in all runs. `samples_per_step` is
+    the number of samples in one batch of one rank; None if batches are counted. `quality_pattern` is a regular
+    expression for a printed line, whose group is the quality; None if it is not printed.
     """
 
     kind: EntryKind
@@ -164,6 +171,7 @@ class EntryPoint:
     kept_values: dict[str, Any] = field(default_factory=dict)
     samples_per_step: Count | None = None
     quality_pattern: Text | None = None
+    placeholders: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, written: Mapping[str, Any]) -> EntryPoint:
@@ -175,7 +183,23 @@ class EntryPoint:
     def shell_command(self) -> str:
         """The command that trains like this setting, without accelsweep."""
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.variables.items()]
-        return " ".join([*variables, shlex.join(["python", *self.command, *self.arguments])])
+        command = [*(() if self.kind == "command" else ("python",)), *self.words()]
+        return " ".join([*variables, shlex.join(command)])
+
+    def words(self, **values: str) -> list[str]:
+        """Return the command with its arguments; `values` replace placeholders that differ between runs.
+
+        A word that is nothing but a placeholder becomes as many words as its text has, such as none or several flags.
+        """
+        known = {**self.placeholders, **values}
+        words: list[str] = []
+        for word in (*self.command, *self.arguments):
+            name = match[1] if (match := PLACEHOLDER.fullmatch(word)) else None
+            if name in self.placeholders:
+                words += shlex.split(self.placeholders[name])
+            else:
+                words.append(PLACEHOLDER.sub(lambda match: known.get(match[1], match[0]), word))
+        return words
 
     @property
     def trainer_call(self) -> str | None:
@@ -188,7 +212,7 @@ class EntryPoint:
         swept = {*axes, *(name for axis in axes for name in self.targets.get(axis, ()))}
         pairs = (argument.lstrip("+~-").partition("=") for argument in self.arguments)
         variables = {f"env.{name}": value for name, value in self.variables.items()}
-        arguments = {**{key: value for key, _, value in pairs}, **variables, **self.trainer}
+        arguments = {**{key: value for key, _, value in pairs}, **variables, **self.trainer, **self.placeholders}
         return {key: str(value) for key, value in arguments.items() if key not in swept}
 
 
@@ -267,6 +291,16 @@ class SettingConfig:
     def world_size(self) -> int:
         """The number of ranks in a run, across all nodes."""
         return self.devices * self.num_nodes
+
+    @property
+    def whole_process(self) -> bool:
+        """Whether the time of the user's whole command is measured, which starts any further processes itself."""
+        return self.measure.scope == "process"
+
+    @property
+    def ranks(self) -> int:
+        """The number of processes that the executor starts."""
+        return 1 if self.whole_process else self.world_size
 
     @property
     def samples_per_step(self) -> int:

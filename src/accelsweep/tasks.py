@@ -9,6 +9,9 @@ from accelsweep import registry
 from accelsweep.plain_json import look_up
 from accelsweep.registry import BATCH_SEARCH_KEYS, QUALITY_KEYS, TARGET_KEYS, WINDOW_KEYS, Task
 
+PROCESS_RATE = "processes_per_hour"
+"""The rate of commands that are measured as a whole (`measure.scope=process`)."""
+
 _CORE = (
     Task(
         "train_throughput",
@@ -16,6 +19,17 @@ _CORE = (
         "accelsweep.worker.tasks.train:TrainThroughput",
         rates=("samples_per_second",),
         unused_keys=("measure.scenario", *TARGET_KEYS, *BATCH_SEARCH_KEYS),
+    ),
+    Task(
+        "whole_process",
+        "train_throughput",
+        "accelsweep.worker.tasks.whole_process:WholeProcess",
+        when=(("measure.scope", "process"),),
+        rates=(PROCESS_RATE,),
+        unused_keys=(
+            *("measure.scenario", "measure.fake_loader"),
+            *(*TARGET_KEYS, *QUALITY_KEYS, *BATCH_SEARCH_KEYS, *WINDOW_KEYS),
+        ),
     ),
     Task(
         "train_throughput",

@@ -14,7 +14,19 @@ from accelsweep.errors import InputError
 pytestmark = pytest.mark.heavy
 
 HEAVY = ("torch", "lightning", "mlflow", "snakemake", "hydra", "altair", "pandas", "scipy", "pyarrow", "typer", "rich")
-NAMES = ["AccelsweepError", "InputError", "OpenedSweep", "SweepPlan", "__version__", "open", "plan", "run"]
+NAMES = [
+    "AccelsweepError",
+    "InputError",
+    "OpenedSweep",
+    "SweepPlan",
+    "__version__",
+    "open",
+    "plan",
+    "quality",
+    "run",
+    "samples",
+    "steps",
+]
 
 
 def said(code, cwd):
@@ -31,6 +43,13 @@ def test_the_public_names_are_the_documented_ones():
         assert getattr(accelsweep, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = accelsweep.nonsense
+
+
+def test_what_a_script_reports_has_no_effect_without_a_measurement():
+    batches = [1, 2]
+    assert accelsweep.steps(batches) is batches
+    accelsweep.samples(8)
+    accelsweep.quality(0.5)
 
 
 def test_importing_the_package_imports_nothing_heavy(tmp_path):

@@ -31,6 +31,8 @@ def project_of(command: str) -> str:
         return "hydra_template"
     if " fit " in command:
         return "lightning_cli"
+    if "measure.scope=process" in command:
+        return "command"
     entry = shlex.split(command)[shlex.split(command).index("--entry") + 1]
     named = [path.parent.name for path in PROJECTS.glob(f"*/{entry.split()[1]}")]
     return "script" if "hidden=" in command else "plain_script" if "plain_script" in named else named[0]

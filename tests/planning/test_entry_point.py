@@ -190,3 +190,20 @@ def test_the_package_of_the_trainer_is_the_one_that_the_project_imports(tmp_path
     script = tmp_path / "train.py"
     script.write_text(script.read_text().replace("lightning.pytorch", "pytorch_lightning"))
     assert project(tmp_path).package == "pytorch_lightning"
+
+
+def test_a_command_that_cannot_be_executed_is_refused_with_what_to_type(tmp_path):
+    (tmp_path / "train.sh").write_text("#!/bin/sh\n")
+    with pytest.raises(InputError, match=r"not on the PATH: write \./train\.sh"):
+        project(tmp_path, "train.sh")
+    with pytest.raises(InputError, match=r"not executable: run chmod \+x \./train\.sh.*--entry 'sh \./train\.sh'"):
+        project(tmp_path, "./train.sh")
+    with pytest.raises(InputError, match=r"no Python script \./trian\.sh .*no such command"):
+        project(tmp_path, "./trian.sh")
+    assert project(tmp_path, "sh ./train.sh").entry.kind == "command"
+
+
+def test_an_interpreter_with_options_is_a_command(tmp_path):
+    copy_project("script", tmp_path)
+    assert project(tmp_path, "python -u train.py").entry.kind == "command"
+    assert project(tmp_path, "python train.py").entry.kind == "script"

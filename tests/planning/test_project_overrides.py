@@ -399,3 +399,96 @@ def test_another_environment_may_use_several_nodes(script):
     file.write_text(SITE)
     (setting,) = make_plan(script, ["site=box", "batch_size=32", "num_nodes=2", "quality=val_acc"]).settings
     assert setting.unsupported is None
+
+
+PROCESS = "measure.scope=process"
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Path:
+    """A folder with a shell script that trains."""
+    (tmp_path / "train.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "train.sh").chmod(0o755)
+    return tmp_path
+
+
+def fillings(plan: Plan) -> list[dict[str, str]]:
+    return [setting.config.entry.placeholders for setting in plan.settings if setting.config.entry is not None]
+
+
+def test_a_command_that_is_no_python_is_refused_unless_its_whole_process_is_timed(command):
+    with pytest.raises(InputError, match=r"steps of `\./train\.sh` cannot be watched.*add measure\.scope=process"):
+        make_plan(command, ["batch_size=32,64"], entry="./train.sh")
+    plan = make_plan(command, [PROCESS, "batch_size=32,64"], entry="./train.sh {batch_size}")
+    assert [setting.unsupported for setting in plan.settings] == [None, None]
+    assert fillings(plan) == [{"batch_size": "32"}, {"batch_size": "64"}]
+    assert plan.settings[1].config.entry is not None
+    assert plan.settings[1].config.entry.shell_command == "./train.sh 64"
+    assert (plan.manifest.sweep, "torch" in plan.manifest.versions) == ("train", False)
+
+
+def test_accelsweep_yaml_may_name_a_command_and_its_words(command):
+    (command / "accelsweep.yaml").write_text(
+        "entry: ./train.sh {precision}\naxes: {batch_size: bs}\nvalues: {precision: {32-true: '', bf16-mixed: --amp}}\n"
+    )
+    plan = make_plan(command, [PROCESS, "batch_size=32", "precision=32-true,bf16-mixed"])
+    commands = [setting.config.entry.shell_command for setting in plan.settings if setting.config.entry]
+    assert commands == ["./train.sh --bs=32", "./train.sh --amp --bs=32"]
+
+
+@pytest.mark.parametrize("name", ["precision", "accelerator"])
+def test_a_placeholder_that_would_pass_on_our_own_word_is_refused(command, name):
+    with pytest.raises(InputError, match=rf"{{{name}}} in the command would become .*values: {{{name}: {{"):
+        make_plan(command, [PROCESS, "accelerator=cpu"], entry=f"./train.sh {{{name}}}")
+
+
+def test_a_mistyped_placeholder_and_one_without_a_value_are_refused(command):
+    with pytest.raises(InputError, match=r"\{batchsize\} in the command stands for nothing.*batch_size"):
+        make_plan(command, [PROCESS], entry="./train.sh {batchsize}")
+    with pytest.raises(InputError, match=r"\{batch_size\} in the command has no value: type batch_size=NUMBER"):
+        make_plan(command, [PROCESS], entry="./train.sh {batch_size}")
+    plan = make_plan(command, [PROCESS], entry="sh -c 'awk {print} ${batch_size}'")
+    assert fillings(plan) == [{}]
+
+
+def test_other_keys_of_a_command_are_placeholders_or_options_and_a_mistyped_key_is_neither(command):
+    plan = make_plan(command, [PROCESS, "hidden=8,16", "arg.layers=2"], entry="./train.sh {hidden}")
+    assert (fillings(plan), arguments(plan)) == ([{"hidden": "8"}, {"hidden": "16"}], [("--layers=2",)] * 2)
+    assert [setting.axes for setting in plan.settings] == [{"hidden": 8}, {"hidden": 16}]
+    with pytest.raises(InputError, match=r"has the key 'hiden'; to pass it on as an option, write arg\.hiden=8"):
+        make_plan(command, [PROCESS, "hiden=8"], entry="./train.sh {hidden}")
+
+
+def test_an_axis_that_a_command_cannot_be_told_is_unsupported(command):
+    reasons = [
+        make_plan(command, [PROCESS, "accelerator=cpu", axis], entry="./train.sh").settings[0].unsupported
+        for axis in ("batch_size=64", "precision=bf16-mixed", "devices=2", "num_nodes=2")
+    ]
+    assert "the command has no placeholder {batch_size}" in str(reasons[0])
+    assert "the command has no placeholder {precision}" in str(reasons[1])
+    assert "devices=2 has no effect" in str(reasons[2])
+    assert "starts one process, on one node" in str(reasons[3])
+
+
+def test_a_command_starts_its_own_processes_so_devices_are_an_argument(command):
+    site = "site.inventory=[{accelerator: cpu, count: 2, model: x}]"
+    overrides = [PROCESS, "accelerator=cpu", "devices=2", "site.probe=false", site]
+    (setting,) = make_plan(command, overrides, entry="./train.sh -n {devices}").settings
+    assert (setting.unsupported, setting.config.ranks, setting.config.world_size) == (None, 1, 2)
+
+
+def test_a_python_script_may_be_timed_as_a_whole_and_needs_no_torch(script, tmp_path_factory):
+    python = environment(tmp_path_factory.mktemp("without"), None, shares=False)
+    plan = make_plan(script, [PROCESS, "batch_size=32,64"], entry=f"{python} train.py")
+    assert [setting.unsupported for setting in plan.settings] == [None, None]
+    assert arguments(plan)[0] == ("--batch-size=32",)
+    assert plan.settings[0].config.entry is not None
+    assert plan.settings[0].config.entry.package is None
+
+
+def test_whole_processes_are_not_compared_with_steps_nor_without_a_command(script, tmp_path):
+    with pytest.raises(InputError, match="steps and whole processes have no rate in common"):
+        make_plan(script, ["measure.scope=steps,process", "batch_size=32"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="name it with --entry"):
+        make_plan(tmp_path / "empty", ["experiment=quickstart", PROCESS])

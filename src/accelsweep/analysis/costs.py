@@ -1,8 +1,8 @@
 """Derives costs in money, energy and carbon from rates. Each cost requires a price or a reading.
 
 A cost per epoch requires the number of samples in one pass over the training data (`EPOCH_SAMPLES`). A cost per result
-requires runs that reached a target (`RESULTS`). If no record contains these data, `missing_costs` explains which costs
-are missing.
+requires runs that reached a target (`RESULTS`) or whole processes (`PROCESS_RATE`). If no record contains these data,
+`missing_costs` explains which costs are missing.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import SettingFinding
 from accelsweep.significant_digits import SECONDS_PER_HOUR
+from accelsweep.tasks import PROCESS_RATE
 
 PRICED_SAMPLES = 1e6
 
@@ -48,7 +49,7 @@ def _rent_costs(group: SettingRuns, usd_per_hour: float, family: Family) -> dict
     scales = {
         "usd_per_million_samples": ("samples_per_second", per_second * PRICED_SAMPLES),
         "usd_per_epoch": ("samples_per_second", per_second * (epoch_samples(group) or 0.0)),
-        "usd_per_result": (RESULTS, usd_per_hour),
+        "usd_per_result": (PROCESS_RATE if group.rate_metric == PROCESS_RATE else RESULTS, usd_per_hour),
     }
     hour = Estimate(
         value=round_significant(usd_per_hour),

@@ -18,7 +18,7 @@ from accelsweep.records.findings import Certainty, Choice, Recommendation, Setti
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import doubt_description
 from accelsweep.significant_digits import UNKNOWN, format_ratio, interval_digits, is_uninformative, ratio_digits
-from accelsweep.tasks import SIZE_METRICS
+from accelsweep.tasks import PROCESS_RATE, SIZE_METRICS
 
 MOST_WORDS = 12
 
@@ -46,6 +46,16 @@ FASTER = Wording(
     unknown_gain="is faster, by an unknown factor",
     nothing="nothing is faster",
     beyond="is more than {} faster",
+)
+
+WHOLE_PROCESS = Wording(
+    noun="rate",
+    more="faster",
+    less="slower",
+    gain="makes the whole process {} faster",
+    unknown_gain="makes the whole process faster, by an unknown factor",
+    nothing="nothing makes the whole process faster",
+    beyond="makes the whole process more than {} faster",
 )
 
 LARGER = Wording(
@@ -101,6 +111,8 @@ class Situation:
     @property
     def wording(self) -> Wording:
         """The phrases for the compared metric."""
+        if self.metric == PROCESS_RATE:
+            return WHOLE_PROCESS
         return LARGER if self.metric in SIZE_METRICS else FASTER
 
     def having(self, *verdicts: Verdict) -> list[SettingFinding]:

@@ -357,7 +357,12 @@ def _job_results(
 
 # The user's own training script: its environment, and where the axes go.
 
-_KINDS: dict[EntryKind, str] = {"hydra": "uses Hydra", "lightning_cli": "uses LightningCLI", "script": "takes options"}
+_KINDS: dict[EntryKind, str] = {
+    "hydra": "uses Hydra",
+    "lightning_cli": "uses LightningCLI",
+    "script": "takes options",
+    "command": "no Python script, so it is measured as a whole process, with measure.scope=process",
+}
 
 
 def examine_project(home: Path, entry: str | None) -> Iterator[CheckResult]:
@@ -378,6 +383,8 @@ def _project(project: Project) -> Iterator[CheckResult]:
         "found in the sources" if project.found else f"named {'by --entry' if project.typed else 'in accelsweep.yaml'}"
     )
     yield CheckResult(ok=None, what="training script", found=f"{project.command}, {how}; {_KINDS[project.entry.kind]}")
+    if project.entry.kind == "command":
+        return
     where = "" if project.own_environment else ", accelsweep's own"
     yield CheckResult(ok=None, what="its interpreter", found=f"{project.python}{where}")
     installed = project.measured.software or {"python": sys.version.split()[0]}

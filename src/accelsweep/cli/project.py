@@ -44,7 +44,7 @@ def apply_recommendation(home: Path, name: str, *, force: bool = False) -> None:
         raise InputError(f"{name} recommends no setting; its report says why: {folder.page}")
     entry = block_of(folder, manifest, choice.setting).configs[choice.setting].entry
     assert entry is not None, "a setting of a sweep of the user's own script"
-    if entry.kind == "script" or not entry.arguments:
+    if entry.kind in ("script", "command") or not entry.arguments:
         say(f"{choice.sentence}\nnow: {entry.shell_command}")
         if entry.trainer_call:
             say(f"and in the script: {entry.trainer_call}")

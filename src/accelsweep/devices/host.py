@@ -154,6 +154,13 @@ def proportional_set_size() -> int:
     raise OSError("smaps_rollup has no Pss")
 
 
+def resident_bytes() -> int:
+    """Return this process's resident memory."""
+    if _psutil:
+        return int(_psutil.Process().memory_info().rss)
+    return int((PROC / "self" / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def private_bytes() -> int:
     """Return this process's resident memory, excluding shared memory if the system reports it (Linux)."""
     if _psutil:

@@ -25,16 +25,18 @@ if TYPE_CHECKING:
 def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[TrialFindings], Plan]) -> Plan:
     """Return the plan once a trial has succeeded; `again` makes a new plan, given what the trial has shown.
 
-    There is no trial if the sweep does not measure the user's own script, runs on a cluster, has been tried already, or
-    has no setting that can run. A second trial follows if the first has found the batch size and some settings have
-    several ranks. Raises InputError if the trial fails, with the script's own error, or if its first batch has an
-    unexpected size.
+    There is no trial if the sweep does not measure the user's own script, measures whole processes, runs on a cluster,
+    has been tried already, or has no setting that can run. A second trial follows if the first has found the batch size
+    and some settings have several ranks. Raises InputError if the trial fails, with the script's own error, or if its
+    first batch has an unexpected size.
     """
     from accelsweep.executor.code_versions import CodeVersion
     from accelsweep.executor.trial import try_setting
 
     project = plan.manifest.entry
     if project is None or plan.manifest.site.scheduler != "local":
+        return plan
+    if any(setting.config.whole_process for setting in plan.settings):
         return plan
     supported = [setting for setting in plan.settings if setting.unsupported is None]
     unknown = [setting for setting in plan.settings if setting.unsupported == UNKNOWN_BATCH_SIZE]

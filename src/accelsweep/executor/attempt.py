@@ -247,7 +247,7 @@ def _run_spec(folder: SweepFolder, manifest: Manifest, block: Block, run: Run, a
         attempt=1,
         config=with_full_paths(config, folder.home),
         axes=block.axes[run.setting],
-        world_size=config.world_size,
+        world_size=config.ranks,
         attempt_folder=str(attempt_folder),
         threads=threads_per_rank(config, manifest.site),
         device_models=device_models_for(config, manifest.site),

@@ -17,6 +17,7 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest, MeasuredProject
 from accelsweep.run_config import TREE_VARIABLE, SettingConfig
 from accelsweep.worker.lightning_alias import PACKAGE_VARIABLE
+from accelsweep.worker.tasks.whole_process import PYTHON_VARIABLE
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,14 @@ class ProjectEnvironment:
 
     `python` is its interpreter, or None for accelsweep's own; `path` is where the interpreter finds accelsweep, and
     `package` is the Lightning package whose Trainer the script uses, if any. `version` is the script's version, if any.
+    `script_python` is the interpreter of a script that runs in a process of its own (`measure.scope=process`).
     """
 
     python: str | None
     path: Path
     package: str | None
     version: CodeVersion | None = None
+    script_python: str | None = None
 
     @classmethod
     def of(
@@ -83,8 +86,9 @@ class ProjectEnvironment:
     ) -> ProjectEnvironment:
         """Return the environment of a setting's runs; `parent` is where a folder for its import path may be created."""
         assert config.entry is not None, "the caller checks"
-        python = None if version is None else version.python
-        return cls(python or project.python, worker_folder(parent), config.entry.package, version)
+        python = (None if version is None else version.python) or project.python
+        ours = None if config.whole_process else python
+        return cls(ours, worker_folder(parent), config.entry.package, version, python)
 
     @property
     def needs_spawn(self) -> bool:
@@ -95,6 +99,8 @@ class ProjectEnvironment:
     def environment(self) -> dict[str, str]:
         """The variables that make accelsweep importable for the project's interpreter and select its Lightning."""
         variables = dict(self.version.environment if self.version else {})
+        if self.script_python is not None:
+            variables[PYTHON_VARIABLE] = self.script_python
         if self.package is not None:
             variables[PACKAGE_VARIABLE] = self.package
         if self.python is not None:

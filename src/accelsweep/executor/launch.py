@@ -228,6 +228,8 @@ class Launcher:
 
     def method_for(self, config: SettingConfig, say: Callable[[str], None]) -> LaunchMethod:
         """Return how to start a setting's ranks; `say` receives the reason if forking was requested but is not safe."""
+        if config.whole_process:
+            return "spawn"  # it needs no torch, and the peak memory of its command would begin at that of a fork
         if config.launcher == "spawn" or config.env:
             return "spawn"  # variables such as OMP_NUM_THREADS are read at import, before any fork
         if self.safe is None:

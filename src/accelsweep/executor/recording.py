@@ -105,7 +105,8 @@ def write_record(
     first = results.get(0)
     effective = None if first is None else first.effective
     all_doubts = [*(doubt for result in results.values() for doubt in result.doubts), *doubts]
-    if conclusion.outcome is Outcome.measured and not has_steps and largest_batch is None:
+    expects_steps = largest_batch is None and not config.whole_process
+    if conclusion.outcome is Outcome.measured and not has_steps and expects_steps:
         all_doubts.append(_NO_STEPS)
     record = Record(
         sweep=spec.sweep,

@@ -23,6 +23,7 @@ from accelsweep.measure.machine_state import PACKAGES, fingerprint
 from accelsweep.plain_json import canonical_json
 from accelsweep.planning.source_digests import (
     ImportPath,
+    entry_digests,
     is_user_package,
     measured_targets,
     source_digests,
@@ -67,8 +68,7 @@ class CurrentConditions:
         """Read the fingerprint again, because the user may edit a source while a block runs."""
         version = self.versions.get(config)
         try:
-            # a script's sources are the files that it has read, which its record lists
-            sources = {} if config.entry else source_digests(measured_targets(config), self._import_path(config))
+            sources = self._sources(config)
         except InputError:
             sources = {}  # a package was removed after planning: the run's own error is clearer
         installed = version.tree.software if version is not None else {}
@@ -76,8 +76,17 @@ class CurrentConditions:
         if config.entry is not None and self.versions.project is not None:
             installed, packages = installed or self.versions.project.software, _PROJECT_PACKAGES
         software = {package: installed[package] for package in packages if package in installed}
-        current = self._cache[_cache_key(config)] = fingerprint(sources, config.accelerator, software)
+        known = {} if config.entry is not None and config.entry.kind == "command" else software or None
+        current = self._cache[_cache_key(config)] = fingerprint(sources, config.accelerator, known)
         return replace(current, links=self._links(config))
+
+    def _sources(self, config: SettingConfig) -> dict[str, str]:
+        if config.entry is None:
+            return source_digests(measured_targets(config), self._import_path(config))
+        if not config.whole_process:
+            return {}  # a script's sources are the files that it has read, which its record lists
+        version = self.versions.get(config)
+        return entry_digests(self._home if version is None else version.home, config.entry)
 
     def why_rerun(self, record: Record) -> str | None:
         """Return why the run of `record` has to be measured again, or None if the record is reusable."""

@@ -203,8 +203,9 @@ def fingerprint(
     GPU; None includes all devices. `sources` are the digests of the user's packages. `software` contains the versions
     of the environment used by runs, if it is not this one.
     """
-    versions = software or {package: metadata.version(package) for package in PACKAGES}
-    split = {package: version.partition("+") for package, version in versions.items()}
+    if software is None:
+        software = {package: metadata.version(package) for package in PACKAGES}
+    split = {package: version.partition("+") for package, version in software.items()}
     return Fingerprint(
         hardware={"host": cpu_model(), **hardware_fingerprint(accelerator)},
         software={package: public for package, (public, _, _) in split.items()},

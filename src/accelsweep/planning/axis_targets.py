@@ -68,6 +68,9 @@ _OPTIONS: Mapping[str, Sequence[str]] = {
 }
 """Axis -> options that may set it. None sets the ranks, which are started for the script."""
 
+_RANK_OPTIONS: Mapping[str, Sequence[str]] = {"devices": ("devices", "gpus"), "num_nodes": ("num_nodes",)}
+"""The same for the ranks of a script that starts them itself."""
+
 _CPU_FLAGS = ("no-cuda", "no-accel", "use-cpu", "cpu")
 _GPU_FLAGS = ("accel", "cuda", "use-cuda", "gpu")
 """Flags that keep a script on the CPU, and flags without which it stays there."""
@@ -111,19 +114,26 @@ def launcher_variables(launcher: Launcher | None) -> dict[str, str]:
 
 
 def script_target(
-    axis: str, options: Mapping[str, Any], given: Mapping[str, Any], launcher: Launcher | None
+    axis: str,
+    options: Mapping[str, Any],
+    given: Mapping[str, Any],
+    launcher: Launcher | None,
+    *,
+    starts_ranks: bool = False,
 ) -> AxisTarget | None:
     """Return where an axis goes, or None if that cannot be told.
 
     `options` are the script's, with their defaults; `given` maps values of the axis to the project's own, as stated in
-    `accelsweep.yaml`; `launcher` is the library whose launcher can start the script.
+    `accelsweep.yaml`; `launcher` is the library whose launcher can start the script. `starts_ranks` says whether the
+    script starts its ranks itself.
     """
     if given and all(words == "" or str(words).startswith("-") for words in given.values()):
         return AxisTarget(values=given)
     flags = {} if given else _flags(axis, options)
     if flags:
         return AxisTarget(values=flags)
-    option = option_for(options, *_OPTIONS[axis])
+    names = {**_OPTIONS, **_RANK_OPTIONS} if starts_ranks else _OPTIONS
+    option = option_for(options, *names[axis])
     if option is not None:
         words = _words(axis, option, options[option])
         if axis != "precision" or words or given:

@@ -213,7 +213,8 @@ def _split_overrides(
     own = [key for key in composer.master(()) if key not in ("hydra", "model", "data", "optimizer", "trainer", "loop")]
     split = project.split(composer, overrides, [*map(str, own), "site", "prices", "measure"])
     given = {composer.parse(line).key_or_group for line in split.ours}
-    if project.minutes is not None and not split.theirs and given.isdisjoint(DEFAULT_AXES):
+    adds_axes = project.minutes is not None and not project.project.whole_process
+    if adds_axes and not split.theirs and given.isdisjoint(DEFAULT_AXES):
         project.defaults = [line for line in project.default_axes() if line.partition("=")[0] not in given]
     return (*project.quality_overrides(split.ours), *project.defaults, *split.ours), split.theirs
 
@@ -222,7 +223,7 @@ def _batch_note(project: ProjectGrid, points: Iterable[CheckedPoint], site: Site
     """Yield what is assumed about the batch size if no trial will show it."""
     if site.scheduler == "local" or project.batch_meaning is not None:
         return
-    if any(point.config.world_size > 1 for point in points):
+    if any(point.config.ranks > 1 for point in points):
         yield (
             "batch_size is assumed to apply to each rank, because nothing is tried on a cluster: if the ranks divide "
             f"it, write `batch_is: global` into {PROJECT_FILE}, else `batch_is: per_device`"

@@ -245,6 +245,11 @@ def _refuse_unfit_task(config: SettingConfig, rate: str | None, file_of: FileOf)
             f"analysis.rate={rate}: {_task_keys(task)} does not measure this rate, only {', '.join(task.rates)}; "
             f"look in {file_of('analysis.rate')}"
         )
+    if config.whole_process and config.entry is None:
+        raise InputError(
+            "measure.scope=process compares the whole processes of a command of your own: name it with --entry; look "
+            f"in {file_of('measure.scope')}"
+        )
     if config.task == "time_to_accuracy":
         _refuse_missing_target(measure, file_of)
     if (

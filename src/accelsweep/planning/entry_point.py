@@ -26,7 +26,7 @@ from accelsweep.json_documents import Frozen
 from accelsweep.planning.interpreter import printed_options, query_interpreter, refuse_unsuitable, usable_devices
 from accelsweep.planning.source_digests import imported_packages, script_file
 from accelsweep.records.plan import BatchMeaning, MeasuredProject, Quality
-from accelsweep.run_config import ENTRY_AXES, EntryKind, LightningPackage
+from accelsweep.run_config import ENTRY_AXES, EntryKind, EntryPoint, LightningPackage
 
 PROJECT_FILE = "accelsweep.yaml"
 
@@ -42,6 +42,8 @@ _OPTION_LIBRARIES = frozenset(
 
 Launcher = Literal["fabric", "fabric_run", "accelerate"]
 """A library whose launcher can start a script. `fabric_run` marks scripts that cannot start their ranks themselves."""
+
+_WHOLE_PROCESS = frozenset({"measure.scope=process", "sweep.measure.scope=process"})
 
 _FOLDER_DEPTH = 2
 """How many levels below the working directory training scripts are searched for."""
@@ -77,7 +79,7 @@ class ProjectFile(Frozen):
 
 @dataclass(frozen=True)
 class EntrySource:
-    """A training script and what its source reveals.
+    """A training script and what its source reveals, which is nothing for a command that is no Python script.
 
     `command` is its path, or `-m` and a module, relative to the working directory, with its fixed arguments.
     `options` maps the long options that it declares to argparse, without the dashes, to their default values if these
@@ -106,7 +108,8 @@ class Project:
 
     `activated` is True if the interpreter depends on the shell's active environment. `found` is True if the script was
     found by searching rather than named; `typed` is the value of `--entry`, if given. `folders` are searched first for
-    imports.
+    imports. `whole_process` is True if the time of the whole process is measured, for which nothing in the script has
+    to be known.
     """
 
     home: Path
@@ -117,11 +120,12 @@ class Project:
     found: bool
     typed: str | None = None
     folders: tuple[str, ...] = ()
+    whole_process: bool = False
 
     @cached_property
     def command(self) -> str:
         """The command that runs the script, as typed in a shell."""
-        return shlex.join(["python", *self.entry.command])
+        return EntryPoint(self.entry.kind, self.entry.command).shell_command
 
     @cached_property
     def _software(self) -> dict[str, str]:
@@ -136,7 +140,8 @@ class Project:
         """What the manifest stores about the project. Raises InputError if its environment cannot run it."""
         if not self.own_environment:
             return MeasuredProject(command=self.command, kind=self.entry.kind, typed=self.typed)
-        refuse_unsuitable(self.python, self._software, self.distribution)
+        if not self.whole_process:
+            refuse_unsuitable(self.python, self._software, self.distribution)
         typed = shlex.join([self.python, *self.entry.command]) if self.activated else self.typed
         return MeasuredProject(
             command=self.command, kind=self.entry.kind, typed=typed, python=self.python, software=self._software
@@ -145,15 +150,17 @@ class Project:
     def check_imports(self) -> None:
         """Raise InputError if torch or Lightning cannot be imported in the project's own environment."""
         python = self.measured.python  # refuses an unsuitable environment
-        if python is not None:
+        if python is not None and not self.whole_process:
             usable_devices(python, self.package)
 
     @cached_property
     def package(self) -> LightningPackage | None:
         """The package whose Trainer the project uses: the one that its sources import, or else the installed one.
 
-        None if neither the sources nor the config mention Lightning's Trainer.
+        None if neither the sources nor the config mention Lightning's Trainer, or if it does not matter.
         """
+        if self.whole_process or self.entry.kind == "command":
+            return None
         imported: set[str] = set()
         for path in (self.entry.file, *_scripts(self.home, _FOLDER_DEPTH)):
             if "Trainer" in path.read_text("utf-8", "replace") or self.entry.kind == "lightning_cli":
@@ -186,8 +193,9 @@ class Project:
         versions = ", ".join(f"{name} {software[name]}" for name in packages if name in software)
         where = f", run by {self.python} ({versions})" if self.own_environment else ""
         fits = f"; it contains {self.entry.fits} calls of fit, and the first Trainer.fit that runs is measured"
-        several = fits if self.entry.fits > 1 else ""
-        return f"training script: {self.command}{found}{where}{several}"
+        several = fits if self.entry.fits > 1 and not self.whole_process else ""
+        what = "command" if self.entry.kind == "command" else "training script"
+        return f"{what}: {self.command}{found}{where}{several}"
 
     @property
     def own_environment(self) -> bool:
@@ -202,11 +210,11 @@ def measured_project(home: Path, entry: str | None, overrides: Sequence[str]) ->
     a shipped experiment or a class for accelsweep's own config means that accelsweep composes them. Raises the same
     exceptions as `project_in`.
     """
-    if entry is not None or (home / PROJECT_FILE).is_file():
-        return project_in(home, entry)
-    if (home / "conf" / "experiment").is_dir() or any(map(_composes, overrides)):
+    required = entry is not None or (home / PROJECT_FILE).is_file()
+    if not required and ((home / "conf" / "experiment").is_dir() or any(map(_composes, overrides))):
         return None
-    return project_in(home, None, required=False)
+    project = project_in(home, entry, required=required)
+    return project and replace(project, whole_process=not _WHOLE_PROCESS.isdisjoint(overrides))
 
 
 def _composes(override: str) -> bool:
@@ -230,6 +238,8 @@ def project_in(
     given = entry if entry is not None else file.entry
     if given is not None:
         python, source = _parse_command(home, given, environment)
+        if source.kind == "command":
+            return Project(home, source, file, sys.executable, activated=False, found=False, typed=entry)
         python = python or _declared_interpreter(environment, file)
         return Project(home, source, file, python or _active_interpreter(), python is None, found=False, typed=entry)
     candidates = training_scripts(home)
@@ -268,11 +278,17 @@ def _parse_command(home: Path, given: str, environment: Path) -> tuple[str | Non
     except ValueError as error:
         raise InputError(f"--entry {given!r} is not a valid command: {error}") from None
     python = None
-    if words and Path(words[0]).name.startswith("python"):
+    if (
+        words
+        and Path(words[0]).name.startswith("python")
+        and (len(words) == 1 or not words[1].startswith(("-c", "-u")))
+    ):
         python = words.pop(0)
     if not words or words == ["-m"]:
         raise InputError(f"--entry {given!r} names no script: write --entry 'python SCRIPT'")
     path = script_file(home, words)
+    if python is None and (path is None or path.suffix != ".py"):
+        return None, EntrySource(tuple(words), _program(home, given, words[0]), "command")
     if path is None or path.suffix != ".py":
         what = f"no module {words[1]}" if words[0] == "-m" else f"no Python script {words[0]}"
         raise InputError(f"--entry {given!r}: there is {what} in {home}; write --entry 'python SCRIPT ARGUMENTS'")
@@ -283,6 +299,27 @@ def _parse_command(home: Path, given: str, environment: Path) -> tuple[str | Non
     if python is not None:
         python = _existing_interpreter(environment, python, f"--entry {given!r}")
     return python, replace(source, command=tuple(words))
+
+
+def _program(home: Path, given: str, program: str) -> Path:
+    """Return the file of a command that is no Python script. Raises InputError if it cannot be executed."""
+    path = home / program
+    if "/" not in program:
+        if (found := shutil.which(program)) is not None:
+            return Path(found)
+        if path.is_file():
+            raise InputError(f"--entry {given!r}: {program} is not on the PATH: write ./{program}")
+    elif path.is_file() and os.access(path, os.X_OK):
+        return path
+    elif path.is_file():
+        raise InputError(
+            f"--entry {given!r}: {program} is not executable: run chmod +x {program}, or name the program that runs "
+            f"it, as in --entry 'sh {program}'"
+        )
+    raise InputError(
+        f"--entry {given!r}: there is no Python script {program} in {home}, and no such command; write --entry 'python "
+        "SCRIPT ARGUMENTS', or the command that trains"
+    )
 
 
 def _declared_interpreter(home: Path, file: ProjectFile) -> str | None:

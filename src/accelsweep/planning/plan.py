@@ -408,6 +408,8 @@ def build_manifest(
     """Build the manifest for a grid and its blocks: the next revision, or the previous one if nothing changed."""
     theirs = {} if entry is None else entry.software
     versions = {name: theirs.get(name, version) for name, version in core_versions().items()}
+    if entry is not None and entry.kind == "command":
+        versions = {name: version for name, version in versions.items() if name not in ("torch", "lightning")}
     manifest = Manifest(
         sweep=sweep,
         revision=previous.revision + 1,

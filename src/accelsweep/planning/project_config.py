@@ -50,7 +50,7 @@ class ProjectConfigs:
     @contextlib.contextmanager
     def of(cls, project: Project, known: Compositions) -> Iterator[ProjectConfigs | None]:
         """Yield the configs of a project, given those `known` so far; yield None for a script that has no config."""
-        if project.entry.kind == "script":
+        if project.entry.kind in ("script", "command"):
             project.check_imports()
             yield None
             return

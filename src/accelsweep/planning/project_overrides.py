@@ -35,7 +35,7 @@ from accelsweep.planning.entry_point import PROJECT_FILE, Project, option_for
 from accelsweep.planning.project_config import Composed, ProjectConfigs
 from accelsweep.records.plan import UNKNOWN_BATCH_SIZE, BatchMeaning, Quality, TrialFindings
 from accelsweep.redaction import without_secrets
-from accelsweep.run_config import ENTRY_AXES, PER_RUN
+from accelsweep.run_config import ENTRY_AXES, PER_RUN, PLACEHOLDER
 
 DEFAULT_AXES = frozenset({"batch_size", "precision", "devices", "num_nodes"})
 """Axes that replace the default ones: if one of them or a key of the project is typed, no axis is added."""
@@ -161,8 +161,14 @@ class ProjectGrid:
     def split(self, composer: Composer, overrides: Sequence[str], known: Sequence[str]) -> SplitOverrides:
         """Divide overrides; `known` are the top-level keys and groups of accelsweep's config.
 
-        Raises InputError for a key that neither config has, or that both have.
+        Raises InputError for a key that neither config has, or that both have, and for a command whose steps cannot be
+        watched.
         """
+        if self.project.entry.kind == "command" and not self.project.whole_process:
+            raise InputError(
+                f"the steps of `{self.project.command}` cannot be watched, because it is not of the form `python "
+                "SCRIPT`: add measure.scope=process to compare the time of the whole process"
+            )
         ours: list[str] = []
         theirs: list[str] = []
         for line in overrides:
@@ -178,7 +184,7 @@ class ProjectGrid:
                 ours.append(line.replace(OURS, "", 1))
             elif key.startswith(THEIRS):
                 theirs.append(line.replace(THEIRS, "", 1))
-            elif key.startswith(ARGUMENT) and self.project.entry.kind == "script":
+            elif key.startswith(ARGUMENT) and self.project.entry.kind in ("script", "command"):
                 theirs.append(line.replace(ARGUMENT, "", 1))
             elif key in ENTRY_AXES or override.is_hydra_override():
                 ours.append(line)
@@ -202,6 +208,7 @@ class ProjectGrid:
             add = {
                 "hydra": f"; to add a key to the project's config, write +{line}",
                 "script": f"; to pass it on as --{key} in any case, write {ARGUMENT}{line}",
+                "command": f"; to pass it on as an option, write {ARGUMENT}{line}, or put {{{key}}} into the command",
             }.get(self.project.entry.kind, "")
             raise InputError(f"{line}: neither accelsweep nor {self.project.entry.name} has the key '{key}'{hint}{add}")
         adds = key.startswith(VARIABLE) and not override.is_add() and not override.is_force_add()
@@ -209,8 +216,8 @@ class ProjectGrid:
 
     def _has(self, override: Override, is_ours: bool) -> bool:
         key = override.key_or_group
-        if self.project.entry.kind == "script":
-            return option_for(self.project.options, key) is not None
+        if self.project.entry.kind in ("script", "command"):
+            return key in self.placeholders or option_for(self.project.options, key) is not None
         if key in self.base.choices or look_up(self.base.config, key) is not MISSING:
             return True
         adds = override.is_add() or override.is_force_add() or override.is_delete() or "/" in key
@@ -246,6 +253,12 @@ class ProjectGrid:
 
     def quality_overrides(self, typed: Sequence[str]) -> list[str]:
         """Return the `measure` overrides for the project's quality metric; empty if `typed` names a metric itself."""
+        if self.project.whole_process:
+            self.notes.append(
+                "measure.scope=process: each run is timed as a whole, from the start of the command to its exit; its "
+                "steps, quality and effective settings are not seen"
+            )
+            return ["measure.quality_samples=null", "measure.quality_metric=null", "measure.min_seconds=0"]
         if self.project.package is None:
             return self._script_quality(typed)
         if any(line.startswith("measure.quality_metric=") for line in typed):
@@ -320,7 +333,12 @@ class ProjectGrid:
             if key.startswith(VARIABLE):
                 return AxisTarget(variable=key.removeprefix(VARIABLE), values=given or None)
             return self._existing_or_added(key.lstrip("-"))
+        if axis in self.placeholders:
+            return AxisTarget(how=f"replaces {{{axis}}} in the command")
         options = self.project.options
+        if self.project.whole_process:
+            found = script_target(axis, options, given, None, starts_ranks=True)
+            return found or self._unmapped(axis, [])
         if self.project.entry.kind == "script" and self.project.package is None:
             found = script_target(axis, options, given, self.project.entry.launcher)
             return found or self._unmapped(axis, [])
@@ -363,11 +381,13 @@ class ProjectGrid:
         return self._unmapped("batch_size", preferred or train)
 
     def _unmapped(self, axis: str, candidates: Sequence[str]) -> str:
-        script = self.project.entry.kind == "script"
+        script = self.project.entry.kind in ("script", "command")
         found = f"several keys match ({', '.join(candidates)})" if candidates else "no key matches"
         if script:
             options = ", ".join(f"--{option}" for option in self.project.options)
             found = f"its options are {options}" if options else "it declares no options"
+        if self.project.entry.kind == "command":
+            found = f"the command has no placeholder {{{axis}}}"
         example = candidates[0] if candidates else "train-batch" if script else "data.batch_size"
         if axis == "precision":
             return (
@@ -436,11 +456,49 @@ class ProjectGrid:
     def _replaced(self, axis: str, value: Any) -> Passed:
         return Passed(trainer={} if self.project.package is None else {axis: value})
 
+    @cached_property
+    def placeholders(self) -> frozenset[str]:
+        """The names in braces in the command, if they are replaced: axes, and keys of the user's own."""
+        words = self.project.entry.command if self.project.whole_process else ()
+        return frozenset(name for word in words for name in PLACEHOLDER.findall(word)) - {"run_dir", "seed"}
+
+    def filling(self, axis: str, value: Any) -> str:
+        """Return what replaces an axis's placeholder. Raises InputError if the command's own word is unknown."""
+        theirs = self.project.file.values.get(axis, {})
+        word = str(value).partition(":")[0] if axis == "accelerator" else str(value)
+        if word in theirs:
+            return str(theirs[word])
+        if axis in ("accelerator", "precision"):
+            raise InputError(
+                f"{{{axis}}} in the command would become {word}, which is accelsweep's own word: write the command's "
+                f"word for it under values in {PROJECT_FILE}, for example `values: {{{axis}: {{{word}: "
+                f"{word.partition('-')[0]}}}}}`"
+            )
+        if value is None:
+            raise InputError(f"{{{axis}}} in the command has no value: type {axis}=NUMBER")
+        return word
+
+    def _fillings(self, typed: Mapping[str, Any], own: Sequence[str]) -> dict[str, str]:
+        """Return what replaces each placeholder at one point. Raises InputError for a mistyped one."""
+        texts = {line.partition("=")[0]: line.partition("=")[2] for line in own}
+        fillings = {}
+        for name in sorted(self.placeholders):
+            if name in texts:
+                fillings[name] = texts[name]
+            elif name in ENTRY_AXES:
+                value = typed.get(name, self._default(name))
+                fillings[name] = self.filling(name, self.auto if value == "auto" else value)
+            elif hint := nearest(name, (*ENTRY_AXES, "run_dir", "seed", *texts)):
+                raise InputError(f"{{{name}}} in the command stands for nothing{hint}")
+        return fillings
+
     def own_argument(self, line: str, override: Override) -> list[str]:
         """Return the argument that passes a single-valued override to the project."""
         if self.project.entry.kind == "hydra":
             return [line]
         key = override.key_or_group
+        if key in self.placeholders:
+            return []
         value = line.partition("=")[2]
         return [f"--{option_for(self.project.options, key) or key}={value}"]
 
@@ -546,9 +604,11 @@ class ProjectGrid:
             OmegaConf.masked_copy(config, [k for k in config if k != "hydra"]), resolve=True
         )
         scientific = {key: value for key, value in base.items() if key not in PLAN_KEYS}
+        if (scientific["measure"]["scope"] == "process") != self.project.whole_process:
+            raise InputError("measure.scope: steps and whole processes have no rate in common: type one of them, once")
         passed = Passed(
             [word for line in own for word in self.own_argument(line, composer.parse(line))],
-            variables=launcher_variables(self.project.entry.launcher),
+            variables={} if self.project.whole_process else launcher_variables(self.project.entry.launcher),
         )
         reasons = []
         for axis in ENTRY_AXES:
@@ -566,7 +626,9 @@ class ProjectGrid:
             if axis not in typed:
                 found = self.value_of(axis, composed.config)
                 scientific[axis] = self._default(axis) if found is None else found
-                if found is None and axis == "batch_size":
+                if found is None and axis == "batch_size" and self.project.whole_process:
+                    scientific[axis] = 1  # the command's own, which nothing depends on
+                elif found is None and axis == "batch_size":
                     tried = None if self.trial is None else self.trial.batch_size
                     scientific[axis] = 1 if tried is None else tried
                     reasons += [UNKNOWN_BATCH_SIZE] if tried is None else []
@@ -590,6 +652,7 @@ class ProjectGrid:
             "package": self.project.package,
             "kept_values": self._keep_values(composed),
             "quality_pattern": self.quality_pattern,
+            "placeholders": self._fillings(typed, own),
         }
         reasons += [] if reasons else filter(None, [self._divide_batch(scientific)])
         stated = self.project.file.samples_per_step
@@ -603,6 +666,8 @@ class ProjectGrid:
     def _divide_batch(self, scientific: dict[str, Any]) -> str | None:
         """Convert a global batch size to one per rank; return the reason if that is impossible."""
         ranks, batch = scientific["devices"] * scientific["num_nodes"], scientific["batch_size"]
+        if self.project.whole_process:
+            return None
         if self.batch_meaning != "global" or ranks == 1:
             return None
         scientific["entry"]["global_batch"] = batch

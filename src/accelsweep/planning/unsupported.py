@@ -38,6 +38,7 @@ def why_unsupported(config: SettingConfig, site: Site) -> str | None:
     """
     return (
         _device_reason(config)
+        or _process_reason(config)
         or _task_reason(config, site)
         or _inventory_reason(config, site)
         or _gpu_limit_reason(config, site)
@@ -52,6 +53,22 @@ def _device_reason(config: SettingConfig) -> str | None:
     if kind.max_per_machine is not None and config.devices > kind.max_per_machine:
         most = "one device" if kind.max_per_machine == 1 else f"{kind.max_per_machine} devices"
         return f"{kind.accelerator} supports at most {most} per machine"
+    return None
+
+
+def _process_reason(config: SettingConfig) -> str | None:
+    """Explain why a command that is started once, in one process, cannot use the devices of a setting."""
+    if not config.whole_process:
+        return None
+    if config.num_nodes > 1:
+        return f"num_nodes={config.num_nodes}: measure.scope=process starts one process, on one node"
+    assert config.entry is not None, "the validation has checked"
+    passed_on = "devices" in config.entry.targets or "devices" in config.entry.placeholders
+    if config.devices > 1 and not config.on_gpu and not passed_on:
+        return (
+            f"devices={config.devices} has no effect: measure.scope=process starts one process, and neither an "
+            "argument nor a placeholder passes the number on to it"
+        )
     return None
 
 

@@ -198,8 +198,10 @@ class MeasuredProject(Frozen):
 
     @property
     def default_name(self) -> str:
-        """The name of a sweep of the script: the file's or module's, without a suffix."""
+        """The name of a sweep of the script: that of the file, module or program, without a suffix."""
         words = shlex.split(self.command)
+        if self.kind == "command":
+            return Path(words[0]).stem
         return words[2].rpartition(".")[2] if words[1] == "-m" else Path(words[1]).stem
 
     @property

@@ -17,7 +17,7 @@ from accelsweep.records.run_record import doubt_description
 from accelsweep.registry import Feature
 from accelsweep.report import formatting as fmt
 from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
-from accelsweep.tasks import SIZE_METRICS
+from accelsweep.tasks import PROCESS_RATE, SIZE_METRICS
 
 ENERGY = "joules_per_sample"
 
@@ -25,6 +25,7 @@ MEMORY_TITLES = {
     "peak_memory_reserved_bytes": "peak memory, reserved",
     "peak_memory_allocated_bytes": "peak memory, allocated",
     "device_memory_used_bytes": "device memory after the window",
+    "process_peak_bytes": "peak memory of the largest process",
     "host_pss_bytes": "host memory after the window",
 }
 """The title of each memory metric. Not all of these metrics are peaks."""
@@ -73,6 +74,8 @@ def settings_table(findings: Findings) -> ReportTable:
         f"{fmt.share(findings.confidence)} confidence. Rates, times to a target, energy and costs are geometric means "
         "over the repeats. Quality is the mean; memory and the other readings are medians."
     )
+    if findings.rate_metric == PROCESS_RATE:
+        caption = f"Whole processes are compared, from the start of the command to its exit. {caption}"
     return ReportTable(
         name="settings",
         stacks=True,

@@ -52,7 +52,7 @@ def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[st
     errors = ErrorOutput(sys.stderr)
     try:
         with contextlib.redirect_stderr(errors):
-            run_script(_command(spec, entry, place))
+            run_script(command_words(spec, entry, place))
     except Measured:
         outcome.raise_error()  # the script caught the error and called `fit` again
         return
@@ -88,10 +88,10 @@ def _run_script(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[str, .
             ScriptLoop(spec, steps)
             measure(files.paths(), ScriptTrainer())
 
-    for name, value in _OFFLINE.items():
+    for name, value in OFFLINE.items():
         os.environ.setdefault(name, value)
     if spec.world_size == 1:
-        for name in _TORCHRUN:  # libraries would take a process with them for one of several
+        for name in TORCHRUN:  # libraries would take a process with them for one of several
             os.environ.pop(name, None)
     else:
         os.environ["TORCHELASTIC_RUN_ID"] = spec.run.name  # makes Fabric use the ranks that are already running
@@ -103,7 +103,7 @@ def _run_script(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[str, .
     ending = "ended"
     try:
         with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(printed):
-            run_script(_command(spec, entry, place))
+            run_script(command_words(spec, entry, place))
     except Measured:
         pass
     except SystemExit as error:
@@ -118,11 +118,11 @@ def _run_script(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[str, .
         )
 
 
-_OFFLINE = {"WANDB_MODE": "disabled", "HF_HUB_OFFLINE": "1"}
+OFFLINE = {"WANDB_MODE": "disabled", "HF_HUB_OFFLINE": "1"}
 """A measured script sends nothing to trackers and downloads nothing, unless these variables are set."""
 
 
-_TORCHRUN = (
+TORCHRUN = (
     "RANK",
     "LOCAL_RANK",
     "WORLD_SIZE",
@@ -152,11 +152,11 @@ class _Outcome:
             raise self._error
 
 
-def _command(spec: RunSpec, entry: EntryPoint, place: RankPlace) -> list[str]:
-    """Return the script with its arguments, in which `{run_dir}` stands for a folder of this rank of the run."""
+def command_words(spec: RunSpec, entry: EntryPoint, place: RankPlace) -> list[str]:
+    """Return the command with its arguments, in which `{run_dir}` stands for a folder of this rank of the run."""
     folder = spec.scratch() / f"rank-{place.rank}"
     folder.mkdir(parents=True, exist_ok=True)
-    words = [word.replace("{run_dir}", str(folder)) for word in (*entry.command, *entry.arguments)]
+    words = entry.words(run_dir=str(folder), seed=str(spec.run.seed))
     return [*words, *(template.format(seed=spec.run.seed, folder=folder) for template in entry.run_arguments)]
 
 

@@ -113,7 +113,11 @@ class ProcessExited(Exception):
         )
 
 
-_OUR_ERRORS = AccelsweepError | Unsupported | MissingDevice | Diverged | ProcessExited
+class CommandFailed(RuntimeError):
+    """The user's command failed; the message contains the last lines that it wrote to stderr."""
+
+
+_OUR_ERRORS = AccelsweepError | Unsupported | MissingDevice | Diverged | ProcessExited | CommandFailed
 """Errors whose message is shown without the type and location."""
 
 

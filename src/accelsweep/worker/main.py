@@ -42,6 +42,7 @@ from accelsweep.worker.rank_setup import (
     threads_of,
 )
 from accelsweep.worker.run_spec import RunSpec
+from accelsweep.worker.tasks.whole_process import WholeProcess
 
 
 def write_steps(path: Path, rank: int, window: RankWindow) -> None:
@@ -102,6 +103,9 @@ def run_rank(spec: RunSpec) -> None:
 
 
 def _run_task(spec: RunSpec, place: RankPlace, report: RankReport) -> None:
+    if spec.config.whole_process:
+        WholeProcess(spec, place).measure(report)
+        return
     preload()
     version_tree = set_up_imports()
     began = monotonic()

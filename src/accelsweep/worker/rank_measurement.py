@@ -27,7 +27,6 @@ from accelsweep.run_environment import RunEnvironment
 from accelsweep.significant_digits import significant
 from accelsweep.worker.error_classification import OUTCOMES, classify, reason_of, traceback_of, user_location
 from accelsweep.worker.loops.loop import Driver
-from accelsweep.worker.loops.sample_count import usual_batches_per_step
 from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.worker.run_spec import RunSpec
 
@@ -116,6 +115,8 @@ def _combine(
     place: RankPlace,
     states: dict[str, dict[str, Any]],
 ) -> Measurement:
+    from accelsweep.worker.loops.sample_count import usual_batches_per_step
+
     stalls = [RankStalls(**rank["stalls"]) for rank in ranks]
     seconds, cpu = [rank["seconds"] for rank in ranks], [rank["cpu"] for rank in ranks]
     rates = rate_metrics(window, seconds, [rank["samples"] for rank in ranks], stalls)
@@ -125,7 +126,7 @@ def _combine(
         **rates,
         **memory_metrics([RankMemory(**rank["memory"]) for rank in ranks]),
         **energy_metrics(driver.device.type, [rank["energy"] for rank in ranks], max(seconds)),
-        "foreign_cpu_cores": _foreign_cores_metric(foreign_cores(cpu[: place.local_size])),
+        "foreign_cpu_cores": foreign_cores_metric(cpu[: place.local_size]),
         "epoch_ends_in_window": Metric(value=float(epoch_ends), unit="epochs", scope="rank 0"),
     }
     samples = window.step_samples[0] * len(ranks)
@@ -171,7 +172,9 @@ def fastest_growth(ranks: list[dict[str, tuple[int, int]]]) -> tuple[str, int, i
     return max(growth, key=lambda entry: entry[1], default=None)
 
 
-def _foreign_cores_metric(cores: float | None) -> Metric:
+def foreign_cores_metric(node: list[dict[str, float]]) -> Metric:
+    """Return the load of other processes on a node, given `CpuUse.reading` of each of its ranks."""
+    cores = foreign_cores(node)
     scope = "other processes on the cores that rank 0 may use"
     if cores is None:
         return Metric(value=None, unit="cores", reason="the CPU time of these cores cannot be read here", scope=scope)

@@ -138,6 +138,8 @@ def init_process_group(place: RankPlace, spec: RunSpec, accelerator: str, backen
 
 def destroy_process_group() -> None:
     """Destroy the process group, if there is one. Call this only once this rank's result is on disk."""
+    if "torch.distributed" not in sys.modules:
+        return
     import torch.distributed as distributed
 
     if distributed.is_available() and distributed.is_initialized():

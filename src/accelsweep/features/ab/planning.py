@@ -127,6 +127,7 @@ def _script_grid(
     with _errors_of(tree.version):
         own = project_in(version.home, project.typed, environment=folder.home)
         assert own is not None, "a script is required"
+        own = replace(own, whole_process=project.whole_process)
         if tree.checkout and Path(own.entry.name).is_absolute():
             raise InputError(f"{own.entry.name} is the same file in every version: name it relative to {folder.home}")
         if tree.version.python is not None:

@@ -182,6 +182,8 @@ def profile_settings(
 def _check(folder: SweepFolder, manifest: Manifest, setting: str, runs: Sequence[RunRow]) -> None:
     """Raise InputError if a setting runs no model steps or was not measured."""
     config = block_of(folder, manifest, setting).configs[setting]
+    if config.whole_process:
+        raise InputError(f"setting {setting} has no steps to profile, because measure.scope=process times a process")
     if config.task not in PROFILE_TASKS or (config.entry is None and task_of(config.task, config.raw).when):
         what = "its queries come from a load generator" if config.task in PROFILE_TASKS else f"task={config.task}"
         raise InputError(
