@@ -59,6 +59,11 @@ def test_a_flag_for_the_cpu_leaves_every_other_device_to_the_script():
     assert target.description.startswith("flags: cpu: --use_cpu, cuda: none")
 
 
+def test_an_option_with_a_value_is_no_flag():
+    target = script_target("accelerator", {"cpu": 4, "gpu": 0}, {}, None)
+    assert target == AxisTarget(how="determines the devices that the script sees")
+
+
 def test_fabric_and_accelerate_get_axes_from_the_variables_of_their_launchers():
     assert script_target("devices", {}, {}, "fabric") == AxisTarget(variable="LT_DEVICES")
     assert script_target("precision", {}, {}, "fabric") == AxisTarget(variable="LT_PRECISION")

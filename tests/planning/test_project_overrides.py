@@ -301,6 +301,13 @@ def test_the_quality_of_a_script_is_a_metric_or_a_pattern_for_what_it_prints(pla
     (setting,) = make_plan(plain_script, ["batch_size=16", r"quality=accuracy: ([0-9.]+)"]).settings
     assert setting.config.measure.quality_metric == "accuracy"
     assert setting.config.entry.quality_pattern == "accuracy: ([0-9.]+)"
+    (setting,) = make_plan(plain_script, ["batch_size=16", r"quality='Accuracy: \d+/\d+ \((\d+)%\)'"]).settings
+    assert setting.config.measure.quality_metric == "Accuracy"
+    (setting,) = make_plan(plain_script, ["batch_size=16", r"quality='eval_loss': '([0-9.]+):min"]).settings
+    assert (setting.config.measure.quality_metric, setting.config.entry.quality_pattern) == (
+        "eval_loss",
+        "'eval_loss': '([0-9.]+)",
+    )
     (setting,) = make_plan(plain_script, ["batch_size=16", "quality=eval_loss:min"]).settings
     measure = setting.config.measure
     assert (measure.quality_metric, measure.quality_better, measure.quality_samples) == ("eval_loss", "min", None)
@@ -425,6 +432,11 @@ def test_a_command_that_is_no_python_is_refused_unless_its_whole_process_is_time
     assert plan.settings[1].config.entry is not None
     assert plan.settings[1].config.entry.shell_command == "./train.sh 64"
     assert (plan.manifest.sweep, "torch" in plan.manifest.versions) == ("train", False)
+
+
+def test_quality_is_refused_for_whole_processes(command):
+    with pytest.raises(InputError, match=r"quality=accuracy: measure\.scope=process reads no quality"):
+        make_plan(command, [PROCESS, "quality=accuracy"], entry="./train.sh")
 
 
 def test_accelsweep_yaml_may_name_a_command_and_its_words(command):

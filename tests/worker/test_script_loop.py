@@ -294,6 +294,13 @@ def test_a_printed_quality_is_that_of_the_scripts_own_end(tmp_path: Path) -> Non
     assert "epoch 19" in (tmp_path / "home" / "rank-0.log").read_text()
 
 
+@pytest.mark.parametrize("printed", ["accuracy 0.5.\\n", "accuracy 0.5%", "accuracy 0.\\raccuracy 0.5"])
+def test_punctuation_and_a_line_without_an_end_do_not_hide_the_quality(tmp_path: Path, printed: str) -> None:
+    body = FEW_EPOCHS + f"print('{printed}', end='')"
+    (result,) = measured(tmp_path, MODEL + body, entry={"quality_pattern": r"accuracy ([0-9.]+%?)"}, measure=QUALITY)
+    assert result.metrics["quality"].value == 0.5, result.traceback
+
+
 def test_a_reported_quality_is_read_without_a_pattern(tmp_path: Path) -> None:
     body = FEW_EPOCHS.replace("print(", "accelsweep.quality(epoch); print(")
     (result,) = measured(tmp_path, "import accelsweep\n" + MODEL + body, measure=QUALITY)
@@ -305,6 +312,7 @@ def test_a_reported_quality_is_read_without_a_pattern(tmp_path: Path) -> None:
     [
         ("loss ([0-9.]+)", "", "the script printed no line that matches 'loss ([0-9.]+)'"),
         ("accuracy ([0-9a-z.]+)", "print('accuracy nan')", "accuracy is nan"),
+        ("top ([a-z]+)", "print('top model')", "'model', which the script printed, is not a number"),
         (None, "", "the script did not call accelsweep.quality, and no evaluation returned accuracy"),
     ],
 )
@@ -328,6 +336,8 @@ def test_steps_and_samples_are_reported_by_a_loop_without_an_optimiser_of_torch(
     body = """
 import time, accelsweep
 while True:
+    for batch in accelsweep.steps([]):
+        pass
     for batch in accelsweep.steps(range(7)):
         time.sleep(0.004)
         accelsweep.samples(12)
@@ -340,6 +350,8 @@ while True:
     rate = result.metrics["samples_per_second"].value
     assert rate is not None
     assert 16 / 0.02 < rate <= 16 / 0.004
+    assert result.effective is not None
+    assert result.effective.precision == "unknown", "nothing shows it"
     assert result.metrics["epoch_ends_in_window"].value
 
 

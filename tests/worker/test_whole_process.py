@@ -49,6 +49,11 @@ def test_a_shell_script_is_timed_from_its_start_to_its_exit(tmp_path: Path) -> N
     assert (result.files, result.effective) == (("train.sh",), None)
 
 
+def test_the_variables_of_a_setting_reach_the_command(tmp_path: Path) -> None:
+    result = measured(tmp_path, 'test "$MODE" = half', entry={"variables": {"MODE": "half"}})
+    assert result.outcome is Outcome.measured, result.reason
+
+
 def test_placeholders_become_the_settings_words_and_the_runs_seed_and_folder(tmp_path: Path) -> None:
     spec = whole_process(
         tmp_path,

@@ -153,9 +153,10 @@ def _flags(axis: str, options: Mapping[str, Any]) -> dict[str, str]:
     if axis == "precision":
         found = {word: f"--{name}" for word, name in _PRECISION_FLAGS if options.get(name, "") is False}
         return {"32-true": "", **found} if found else {}
-    if axis == "accelerator" and (name := option_for(options, *_CPU_FLAGS)) is not None:
+    flags = {name: default for name, default in options.items() if default is False or default is None}
+    if axis == "accelerator" and (name := option_for(flags, *_CPU_FLAGS)) is not None:
         return {**dict.fromkeys(_KINDS, ""), "cpu": f"--{name}"}
-    if axis == "accelerator" and (name := option_for(options, *_GPU_FLAGS)) is not None and options[name] is False:
+    if axis == "accelerator" and (name := option_for(flags, *_GPU_FLAGS)) is not None and flags[name] is False:
         return {**dict.fromkeys(_KINDS, f"--{name}"), "cpu": ""}
     return {}
 

@@ -173,6 +173,8 @@ class ProjectGrid:
         theirs: list[str] = []
         for line in overrides:
             if line.startswith(QUALITY):
+                if self.project.whole_process:
+                    raise InputError(f"{line}: measure.scope=process reads no quality, only the time of the process")
                 ours += self._quality_overrides(line)
                 continue
             override = composer.parse(line)
@@ -279,7 +281,9 @@ class ProjectGrid:
 
     def _quality_overrides(self, line: str) -> list[str]:
         """Return the `measure` overrides for `quality=METRIC` or `quality=PATTERN`, each perhaps with `:min`."""
-        metric, better = line.removeprefix(QUALITY).strip("'\""), "max"
+        metric, better = line.removeprefix(QUALITY), "max"
+        if len(metric) > 1 and metric[0] == metric[-1] and metric[0] in "'\"":
+            metric = metric[1:-1]
         if metric.endswith((":min", ":max")):
             metric, _, better = metric.rpartition(":")
         if not metric or (":" in metric and "(" not in metric):
@@ -299,7 +303,8 @@ class ProjectGrid:
                 raise InputError(f"{where} is not a valid regular expression: {error}") from None
             if groups != 1:
                 raise InputError(f"{where}: the regular expression needs one group, around the number")
-            metric = re.sub(r"\W+$|^\W+", "", metric.partition("(")[0]) or "quality"
+            words = re.search(r"[^\W\d][\w/]*( [\w/]+)*", re.sub(r"\\.", " ", metric.partition("(")[0]))
+            metric = "quality" if words is None else words[0]
         return [f"measure.quality_metric='{metric}'", f"measure.quality_better={better}"]
 
     def _script_quality(self, typed: Sequence[str]) -> list[str]:

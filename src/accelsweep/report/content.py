@@ -31,6 +31,7 @@ from accelsweep.report.report_tables import build_tables
 from accelsweep.report.setting_table import ENERGY, absent_metrics, cost_of, metric_entry, quality_words
 from accelsweep.report.table_model import ReportTable
 from accelsweep.results import Doubt, Outcome
+from accelsweep.tasks import PROCESS_RATE
 
 FIRST_FIGURE = "speedup"
 """The figure on the first screen."""
@@ -211,7 +212,8 @@ def _memory_tile(setting: SettingFinding, other: SettingFinding | None) -> Tile:
 def _quality_tile(findings: Findings, setting: SettingFinding, other: SettingFinding | None) -> Tile:
     title = capitalized((findings.quality_metric or "quality").removeprefix("val_"))
     if setting.quality is None:
-        return Tile(title, fmt.ABSENT, "" if findings.quality_metric else "set measure.quality_metric")
+        can_be_measured = findings.quality_metric is None and findings.rate_metric != PROCESS_RATE
+        return Tile(title, fmt.ABSENT, "set measure.quality_metric" if can_be_measured else "")
     quality, baseline = (
         finding.quality.model_copy(update={"unit": ""}) if finding and finding.quality else None
         for finding in (setting, other)

@@ -17,13 +17,17 @@ class ScriptQuality:
         """`pattern` is a regular expression for a printed line, whose group is the value; None reads no output."""
         self._metric, self._pattern = metric, None if pattern is None else re.compile(pattern)
         self._value: float | None = None
+        self._no_number: str | None = None
         self._evaluated: set[str] = set()
 
     def printed(self, line: str) -> None:
         """Search a line that the script has printed."""
         found = self._pattern and self._pattern.search(line)
-        if found:
-            self.reported(float(found[1]))
+        if found and found[1] is not None:
+            try:
+                self.reported(float(found[1].strip(" .,;%")))
+            except ValueError:
+                self._no_number = found[1]
 
     def reported(self, value: float) -> None:
         """Take a value."""
@@ -43,6 +47,8 @@ class ScriptQuality:
             return Metric(value=self._value, unit=self._metric, scope=scope)
         if self._value is not None:
             reason = f"{self._metric} is {self._value}"
+        elif self._no_number is not None:
+            reason = f"{self._no_number!r}, which the script printed, is not a number"
         elif self._pattern is not None:
             reason = f"the script printed no line that matches {self._pattern.pattern!r}"
         else:
@@ -52,7 +58,7 @@ class ScriptQuality:
 
 
 class SearchedOutput:
-    """Passes on what a script writes to a stream, and shows each complete line to a `ScriptQuality`."""
+    """Passes on what a script writes to a stream, and shows each line to a `ScriptQuality`, also before it ends."""
 
     def __init__(self, stream: TextIO, quality: ScriptQuality) -> None:
         """`stream` is stdout or stderr."""
@@ -61,7 +67,7 @@ class SearchedOutput:
     def write(self, text: str) -> int:
         """Pass on `text`."""
         *lines, self._line = re.split(r"[\r\n]", self._line + text)
-        for line in lines:
+        for line in (*lines, self._line):
             self._quality.printed(line)
         return self._stream.write(text)
 

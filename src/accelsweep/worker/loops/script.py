@@ -40,6 +40,9 @@ WATCHED_STEPS = 3
 STRATEGIES = {"DistributedDataParallel": "ddp", "FullyShardedDataParallel": "fsdp", "DataParallel": "dp"}
 """Classes that wrap a module -> the strategy's name."""
 
+UNSEEN_PRECISION = "unknown"
+"""The precision of a loop whose arithmetic is not torch's."""
+
 _REMEDY = "set samples_per_step in accelsweep.yaml"
 
 
@@ -260,13 +263,15 @@ class WatchedSteps:
 
     def steps(self, batches: Iterable[_T]) -> Iterable[_T]:
         """Yield the batches; each request for the next one ends a step, and optimisers end none."""
-        self._reports_steps = True
-        for number, batch in enumerate(batches):
-            if number:
+        self._reports_steps, begun = True, False
+        for batch in batches:
+            if begun:
                 self._step_ended()
+            begun = True
             yield batch
-        self._step_ended()
-        self.epoch_ends.append(self._steps)
+        if begun:
+            self._step_ended()
+            self.epoch_ends.append(self._steps)
 
     def samples(self, count: int) -> None:
         """Add samples to the current step."""
@@ -415,7 +420,7 @@ class ScriptLoop:
                 "not a module of torch, call accelsweep.samples(COUNT) in each step"
             )
         self.device = torch.device(spec.config.accelerator) if self.module is None else steps.arithmetic.device
-        self.precision = spec.config.precision if self.module is None else steps.arithmetic.precision
+        self.precision = UNSEEN_PRECISION if self.module is None else steps.arithmetic.precision
         self.strategy = STRATEGIES.get(type(self.module).__name__, "single_device")
         self.optimizer = ", ".join(type(optimizer).__name__ for optimizer in steps.optimizers)
         self.epoch_ends = steps.epoch_ends

@@ -101,7 +101,10 @@ class WholeProcess:
         """Return the command's environment, in which it is no rank of ours."""
         ours = {*TORCHRUN, "NODE_RANK", TREE_VARIABLE, PYTHON_VARIABLE, "PYTHONSAFEPATH"}
         threads = {} if (count := self._spec.config.threads) is None else {"OMP_NUM_THREADS": str(count)}
-        return {**OFFLINE, **{name: value for name, value in os.environ.items() if name not in ours}, **threads}
+        entry = self._spec.config.entry
+        assert entry is not None, "the planning has checked"
+        inherited = {name: value for name, value in os.environ.items() if name not in ours}
+        return {**OFFLINE, **inherited, **threads, **entry.variables}
 
 
 def run_command(words: list[str], environment: dict[str, str]) -> Ended:
