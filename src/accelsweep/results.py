@@ -177,6 +177,10 @@ class Traits:
         return self.unknown / written if written else 0.0
 
 
+UNSEEN_PRECISION = "unknown"
+"""The effective precision of a script's loop whose arithmetic is not torch's."""
+
+
 @dataclass(frozen=True)
 class Effective:
     """The effective settings, read back from Lightning and torch rather than taken from the config.

@@ -145,9 +145,9 @@ class CpuUse:
         self._before = self._read()
 
     def stop(self) -> None:
-        """Read all counters after the window, and set `reading` to the differences."""
-        after = self._read()
-        self.reading = {name: after[name] - before for name, before in self._before.items()}
+        """Read all counters after the window, and set `reading` to the differences. A new window begins here."""
+        before, self._before = self._before, self._read()
+        self.reading = {name: self._before[name] - value for name, value in before.items()}
         self.reading["clock_gap"] = clock_gap(self.reading)
 
     def _read(self) -> dict[str, float]:

@@ -47,6 +47,14 @@ SAMPLE_SECONDS = 0.01
 """The minimum time between two readings of CPU time, so that short steps are not slowed down by them."""
 
 
+PAUSE_FACTOR = 5.0
+
+
+def pause_limit(usual_seconds: float) -> float:
+    """Return how long a step may take: a longer one contains a pause, such as an evaluation or a checkpoint."""
+    return max(PAUSE_FACTOR * usual_seconds, usual_seconds + HICCUP_SECONDS)
+
+
 @dataclass(frozen=True)
 class Stall:
     """The steps from `begin` up to, but not including, `end` took `seconds` longer than usual.

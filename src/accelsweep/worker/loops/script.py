@@ -14,7 +14,7 @@ import inspect
 import itertools
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
@@ -27,6 +27,7 @@ from torch.utils.data import dataloader
 
 from accelsweep.errors import InputError
 from accelsweep.heartbeat import Heartbeat
+from accelsweep.results import UNSEEN_PRECISION
 from accelsweep.worker.loops.loop import Measured, StepListener, check_first_batch, first_learning_rate
 from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.worker.run_spec import RunSpec
@@ -39,9 +40,6 @@ WATCHED_STEPS = 3
 
 STRATEGIES = {"DistributedDataParallel": "ddp", "FullyShardedDataParallel": "fsdp", "DataParallel": "dp"}
 """Classes that wrap a module -> the strategy's name."""
-
-UNSEEN_PRECISION = "unknown"
-"""The precision of a loop whose arithmetic is not torch's."""
 
 _REMEDY = "set samples_per_step in accelsweep.yaml"
 
@@ -150,13 +148,15 @@ class Arithmetic:
     @property
     def precision(self) -> str:
         """The precision, in Lightning's words."""
-        mixed = {torch.bfloat16: "bf16-mixed", torch.float16: "16-mixed"}
-        found = [mixed[dtype] for dtype in self.autocast if dtype in mixed]
-        if found:
-            return found[0]
-        true = {torch.bfloat16: "bf16-true", torch.float16: "16-true", torch.float64: "64-true"}
-        dtypes = {parameter.dtype for parameter in self.module.parameters() if parameter.requires_grad}
-        return next((name for dtype, name in true.items() if dtype in dtypes), "32-true")
+        return precision_of(self.autocast, {each.dtype for each in self.module.parameters() if each.requires_grad})
+
+
+def precision_of(autocast: Collection[torch.dtype | None], parameters: Collection[torch.dtype]) -> str:
+    """Return the precision in Lightning's words, given the types of autocast and of the parameters that are trained."""
+    mixed = {torch.bfloat16: "bf16-mixed", torch.float16: "16-mixed"}
+    true = {torch.bfloat16: "bf16-true", torch.float16: "16-true", torch.float64: "64-true"}
+    found = [mixed[dtype] for dtype in autocast if dtype in mixed]
+    return found[0] if found else next((name for dtype, name in true.items() if dtype in parameters), "32-true")
 
 
 class WatchedSteps:
@@ -207,7 +207,7 @@ class WatchedSteps:
                 return  # a loss or a metric
             self.arithmetic.module = module
         options = rest[0] if len(rest) > 1 else {}
-        first = next((tensor for tensor in _tensors((given, options)) if tensor.ndim), None)
+        first = first_tensor((given, options))
         if first is not None:
             self._fed.forward.append(tuple(first.shape[:2]))
             self._fed.tokens.append(first.numel() if first.ndim == 2 and not first.is_floating_point() else 0)
@@ -228,8 +228,7 @@ class WatchedSteps:
                 if self.count is not None and self.count.loader == id(loader._dataset):
                     self.epoch_ends.append(self._steps)
                 raise
-            first = next((tensor for tensor in _tensors(batch) if tensor.ndim), None)
-            if first is not None:
+            if (first := first_tensor(batch)) is not None:
                 self._fed.loaders[id(loader._dataset)].append(first.shape[0])
             return batch
 
@@ -477,6 +476,11 @@ def _forward_hook(hook: Callable[..., None]) -> Any:
     return register_module_forward_hook(
         hook, always_call=True, **{"with_kwargs": True} if "with_kwargs" in options else {}
     )
+
+
+def first_tensor(value: Any) -> torch.Tensor | None:
+    """Return the first tensor with a dimension in a batch or in arguments, which may be nested; None without one."""
+    return next((tensor for tensor in _tensors(value) if tensor.ndim), None)
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

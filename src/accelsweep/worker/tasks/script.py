@@ -12,18 +12,15 @@ from accelsweep.devices.clock import monotonic
 from accelsweep.measure import run_doubts
 from accelsweep.measure.breakdown import breakdown_metrics
 from accelsweep.measure.memory import parameter_bytes, shard_metric
-from accelsweep.measure.stalls import HICCUP_SECONDS
+from accelsweep.measure.stalls import pause_limit
 from accelsweep.measure.timed_window import group_of
 from accelsweep.metrics import Metric, not_reached
-from accelsweep.results import ANY_FAILURE, Doubt, ErrorKind
-from accelsweep.worker.loops.script import UNSEEN_PRECISION, ScriptLoop, running_loop
+from accelsweep.results import ANY_FAILURE, UNSEEN_PRECISION, Doubt, ErrorKind
+from accelsweep.worker.loops.script import ScriptLoop, running_loop
 from accelsweep.worker.rank_measurement import Measurement, RankReport
 from accelsweep.worker.rank_setup import RankPlace, threads_of
 from accelsweep.worker.run_spec import RunSpec
 from accelsweep.worker.script_quality import ScriptQuality
-
-PAUSE_FACTOR = 5.0
-"""A step that takes longer than this many medians contains a pause, such as an evaluation or a checkpoint."""
 
 _UNSEEN = "not watched: only the steps of a script without a Lightning Trainer are"
 _UNSEEN_UNITS = {
@@ -39,8 +36,7 @@ _OVER_THE_WINDOW = ("window_seconds", "energy_joules", "host_energy_joules")
 def pauses(step_seconds: Sequence[float]) -> list[float]:
     """Return the duration of each pause among the steps, beyond a usual step."""
     usual = statistics.median(step_seconds)
-    least = max(PAUSE_FACTOR * usual, usual + HICCUP_SECONDS)
-    return [seconds - usual for seconds in step_seconds if seconds > least]
+    return [seconds - usual for seconds in step_seconds if seconds > pause_limit(usual)]
 
 
 class ScriptThroughput:

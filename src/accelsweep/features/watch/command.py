@@ -1,0 +1,51 @@
+"""`accelsweep watch`: runs a training command whose rate is compared with what a sweep measured."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from accelsweep.cli.options import SweepName, complete_setting
+from accelsweep.errors import InputError
+from accelsweep.features.watch.live_rate import say_on_stderr
+from accelsweep.features.watch.measured_rate import VARIABLE, Expectation
+from accelsweep.features.watch.records import EVERY_MINUTES, expectation_of
+from accelsweep.installation import python_path, worker_folder
+from accelsweep.records.layout import SweepFolder
+from accelsweep.significant_digits import count_of
+
+
+def watched_environment(folder: SweepFolder, expectation: Expectation) -> dict[str, str]:
+    """Return the environment in which each Python process compares its training."""
+    injected = str(Path(__file__).with_name("injected"))
+    path = python_path(injected, str(worker_folder(folder.root / "watch")))
+    return {**os.environ, VARIABLE: expectation.text(), "PYTHONPATH": path}
+
+
+def watch(
+    name: SweepName,
+    command: Annotated[list[str], typer.Argument(help="your training command, after --")],
+    setting: Annotated[
+        str | None,
+        typer.Option(
+            "--setting",
+            help="the setting to compare with: a name, a label, or values such as batch_size=32 (default: found from "
+            "the training)",
+            autocompletion=complete_setting,
+        ),
+    ] = None,
+    every: Annotated[float, typer.Option("--every", help="minutes between two comparisons")] = EVERY_MINUTES,
+) -> None:
+    """`accelsweep watch NAME -- COMMAND`: become the command, so that its signals and exit code are its own."""
+    expectation = expectation_of(name, setting, every)
+    environment = watched_environment(SweepFolder(Path.cwd(), expectation.sweep), expectation)
+    settings = count_of(len({rate.setting for rate in expectation.rates}), "setting")
+    say_on_stderr(f"comparing with {settings} of {expectation.sweep}, every {every:g} min: {shlex.join(command)}")
+    try:
+        os.execvpe(command[0], command, environment)  # noqa: S606  the user's command, word by word
+    except OSError as error:
+        raise InputError(f"cannot start {command[0]!r}: {error.strerror}: type the command after --") from error

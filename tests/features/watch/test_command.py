@@ -1,0 +1,106 @@
+"""`accelsweep watch`: the user's command stays its own, and each training in it is compared."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from example_sweep import build_example_sweep
+
+pytestmark = pytest.mark.real
+
+TRAIN = Path(__file__).parents[2] / "projects/plain_script/train.py"
+COMPARED = re.compile(r"accelsweep: [\d,]+ % of what was measured on example-host on 2026-01-05 \(.*, (.*?)\)")
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A folder with the example sweep."""
+    build_example_sweep(tmp_path)
+    return tmp_path
+
+
+def watch(home, command, *options, **variables):
+    """Return the finished command, watched; `example` is the sweep unless `options` say so."""
+    words = [sys.executable, "-m", "accelsweep", "watch", "example", *options, "--", *command]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
+    return subprocess.run(words, cwd=home, env=environment, capture_output=True, text=True, check=False, timeout=120)
+
+
+def python(code):
+    return [sys.executable, "-c", code]
+
+
+@pytest.mark.parametrize(
+    ("words", "setting"),
+    [
+        ("--batch-size 32", "1 device | 32-true | batch 32"),
+        ("--batch-size 128 --bf16", "1 device | bf16-mixed | batch 128"),
+    ],
+)
+def test_a_script_is_compared_with_the_setting_that_it_shows(home, words, setting):
+    done = watch(home, [sys.executable, str(TRAIN), "--epochs", "150", *shlex.split(words)], "--every", "0.05")
+    assert done.returncode == 0, done.stderr
+    found = COMPARED.findall(done.stderr)
+    assert found, done.stderr
+    assert {*found} == {setting}
+    assert "accelsweep: the whole training: " in done.stderr
+    assert "epoch 149: accuracy" in done.stdout
+
+
+def test_of_two_ranks_one_speaks(home):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    done = watch(home, [*torchrun, str(TRAIN), "--epochs", "60"], "--every", "0.05", GLOO_SOCKET_IFNAME="lo")
+    assert done.returncode == 0, done.stderr
+    assert {*COMPARED.findall(done.stderr)} == {"2 devices | 32-true | batch 32"}
+    assert done.stderr.count("the whole training") == 1
+
+
+def test_a_setting_that_was_not_measured_is_said_and_the_training_goes_on(home):
+    done = watch(home, [sys.executable, str(TRAIN), "--epochs", "3", "--batch-size", "8"])
+    assert done.returncode == 0
+    assert "this training uses batch 8, 32-true, 1 rank on cpu, which example has not measured" in done.stderr
+    assert "epoch 2" in done.stdout
+
+
+def test_a_failing_script_keeps_its_exit_code_and_its_words(home):
+    done = watch(home, python("import sys; print('out'); sys.exit('broken')"))
+    assert (done.returncode, done.stdout) == (1, "out\n")
+    assert done.stderr.splitlines()[1:] == ["broken"], "nothing else is said where nothing trains"
+
+
+def test_a_command_that_is_no_python_runs_as_it_is(home):
+    assert watch(home, ["sh", "-c", "exit 7"]).returncode == 7
+
+
+def test_a_site_of_the_user_is_still_customised(home, tmp_path):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/sitecustomize.py").write_text("import builtins; builtins.mine = 42")
+    path = os.pathsep.join([str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    assert watch(home, python("print(mine)"), PYTHONPATH=path).stdout == "42\n"
+
+
+def test_a_training_goes_on_where_watching_fails(home):
+    spoil = "import os; os.environ['ACCELSWEEP_WATCH'] = '{'; import torch; print(torch.optim.SGD.__name__)"
+    done = watch(home, python(spoil))
+    assert (done.returncode, done.stdout) == (0, "SGD\n")
+    assert "accelsweep: this training is not compared: JSONDecodeError" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "command", "sentence"),
+    [
+        ((), ("no-such-program",), "cannot start 'no-such-program': No such file or directory: type the command after"),
+        (("--setting", "batch_size=33"), ("true",), "'batch_size=33' matches no runnable setting"),
+        (("--every", "0"), ("true",), "0 minutes between two comparisons are too few"),
+    ],
+)
+def test_wrong_input_ends_before_the_command_begins(home, options, command, sentence):
+    done = watch(home, command, *options)
+    assert done.returncode == 2
+    assert sentence in done.stderr

@@ -1,0 +1,256 @@
+"""A training's rate against the measured one: what a real loop of torch shows, on a clock that the test moves."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks
+from torch.utils.data import DataLoader, TensorDataset, dataloader
+
+from accelsweep.devices.cpu import machine_identity
+from accelsweep.features.watch import live_rate
+from accelsweep.features.watch.live_rate import METRIC, WARMUP_STEPS, LiveRate, active_mlflow_run, say_on_stderr
+from accelsweep.features.watch.measured_rate import Expectation, MeasuredRate
+
+MEASURED = MeasuredRate(
+    setting="a",
+    label="batch 8",
+    samples_per_second=800.0,
+    runs=3,
+    measured_on="2026-11-20",
+    machine=machine_identity(),
+    host="node7",
+    hardware={},
+    software={},
+    batch_size=8,
+    global_batch_size=8,
+    world_size=1,
+    accelerator="cpu",
+    precision="32-true",
+    threads_per_rank=torch.get_num_threads(),
+)
+
+
+class Loop:
+    """A training loop whose steps take as long as the test says, watched by a LiveRate."""
+
+    def __init__(self, monkeypatch, *rates, **options):
+        """`rates` are those that the sweep measured."""
+        self.now, self.said = 100.0, []
+        monkeypatch.setattr(live_rate, "perf_counter", lambda: self.now)
+        self.model = torch.nn.Linear(3, 2)
+        self.optimizers = [torch.optim.SGD(self.model.parameters(), 0.1)]
+        self.loader = DataLoader(TensorDataset(torch.zeros(1600, 3)), 8)
+        self.batches = iter(self.loader)
+        named = options.pop("is_named", False)
+        self.live = LiveRate(Expectation("mine", rates or (MEASURED,), named, 300.0), self.said.append, **options)
+        self.live.start()
+
+    def step(self, seconds, batches=1, autocast=False):
+        """Make one step, with every optimiser."""
+        for _ in range(batches):
+            batch = next(self.batches, None)
+            if batch is None:
+                self.batches = iter(self.loader)
+                batch = next(self.batches)
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                loss = self.model(batch[0]).sum()
+            loss.backward()
+        self.now += seconds
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+    def train(self, steps, seconds, **options):
+        """Make steps; comparisons that are due are waited for."""
+        for _ in range(steps):
+            self.step(seconds, **options)
+            if self.live._thread.is_alive():
+                self.live._thread.join(20)
+
+    def train_for(self, total_seconds, seconds, **options):
+        """Make steps of `seconds` each."""
+        self.train(round(total_seconds / seconds), seconds, **options)
+
+
+@pytest.fixture
+def loop(monkeypatch):
+    """Return a function that starts a watched loop; what is left of it is removed afterwards."""
+    started = []
+
+    def start(*rates, **options):
+        started.append(Loop(monkeypatch, *rates, **options))
+        return started[-1]
+
+    before = dataloader._BaseDataLoaderIter.__next__, torch.autocast.__enter__, len(_global_optimizer_post_hooks)
+    yield start
+    for each in started:
+        each.live.close()
+    assert (
+        dataloader._BaseDataLoaderIter.__next__,
+        torch.autocast.__enter__,
+        len(_global_optimizer_post_hooks),
+    ) == before
+
+
+def test_a_training_is_compared_after_a_minute_and_then_every_five(loop):
+    training = loop()
+    training.train_for(62, 0.02)
+    assert len(training.said) == 1
+    assert training.said[0].startswith("50 % of what was measured here on 2026-11-20 (400 of 800 samples/s, batch 8): ")
+    training.train_for(290, 0.02)
+    assert len(training.said) == 1
+    training.train_for(20, 0.02)
+    assert len(training.said) == 2
+
+
+def test_a_training_as_fast_as_measured_names_no_cause(loop):
+    training = loop()
+    training.train_for(62, 0.01)
+    assert training.said == ["100 % of what was measured here on 2026-11-20 (800 of 800 samples/s, batch 8)"]
+
+
+def test_the_end_of_a_training_is_compared_as_a_whole(loop):
+    training = loop()
+    training.train_for(62, 0.01)
+    training.train_for(62, 0.03)
+    training.live.close()
+    training.live.close()
+    *_, last = training.said
+    assert last.startswith("the whole training: 67 % of what was measured here")
+    assert len(training.said) == 2
+    training.train(3, 0.01)
+    assert len(training.said) == 2, "nothing is watched any more"
+
+
+def test_pauses_are_no_part_of_the_rate_but_stated(loop):
+    training = loop()
+    for _ in range(8):
+        training.train(599, 0.01)
+        training.train(1, 2.01)
+    (line,) = training.said
+    assert "100 % of what was measured" in line
+    assert line.endswith(". Pauses, such as evaluations, take 23 % of the time besides")
+
+
+def test_steps_that_are_all_slow_are_no_pauses(loop):
+    training = loop()
+    training.train(WARMUP_STEPS + 1, 0.01)
+    training.train_for(62, 0.5)
+    (line,) = training.said
+    assert line.startswith("2 % of what was measured here"), line
+    assert "Pauses" not in line
+
+
+def test_waiting_for_data_is_a_cause(loop, monkeypatch):
+    training = loop()
+    fetch = training.live._training
+    for _ in range(3200):
+        fetch.waited_seconds += 0.008
+        training.train(1, 0.02)
+    assert "the training waits for its data loaders for 40 % of the time" in training.said[0]
+
+
+@pytest.mark.parametrize(
+    ("different", "cause"),
+    [
+        ({"hardware": {"host": "Another CPU"}}, ", and was Another CPU"),
+        ({"software": {"torch": "1.0"}}, ", and was 1.0"),
+        ({"threads_per_rank": 77}, ", and had 77"),
+    ],
+)
+def test_what_differs_from_the_sweep_is_a_cause(loop, different, cause):
+    training = loop(replace(MEASURED, **different))
+    training.train_for(62, 0.02)
+    assert cause in training.said[0]
+
+
+def test_accumulated_batches_are_one_step_with_more_samples(loop):
+    training = loop()
+    training.train_for(62, 0.04, batches=4)
+    assert training.said[0].startswith("100 % of")
+
+
+def test_autocast_shows_the_precision(loop):
+    training = loop(MEASURED, replace(MEASURED, setting="b", label="batch 8 | bf16-mixed", precision="bf16-mixed"))
+    training.train_for(62, 0.01, autocast=True)
+    assert training.said[0].endswith("batch 8 | bf16-mixed)")
+
+
+def test_two_optimisers_that_take_turns_make_one_step_together(loop):
+    training = loop()
+    training.optimizers.append(torch.optim.SGD(training.model.parameters(), 0.1))
+    training.train_for(62, 0.01)
+    assert training.said[0].startswith("100 % of")
+
+
+def test_a_replaced_optimiser_is_watched_on(loop):
+    training = loop()
+    training.train_for(30, 0.01)
+    training.optimizers[:] = [torch.optim.SGD(training.model.parameters(), 0.01)]
+    training.train_for(32, 0.01)
+    assert training.said[0].startswith("100 % of")
+
+
+def test_a_setting_that_was_not_measured_is_said_once_and_nothing_is_watched(loop):
+    training = loop(replace(MEASURED, batch_size=16))
+    training.train_for(400, 0.02)
+    (line,) = training.said
+    assert line.startswith("this training uses batch 8, 32-true, 1 rank on cpu, which mine has not measured")
+
+
+def test_a_loop_without_loaders_is_compared_by_its_steps_with_a_named_setting(loop):
+    training = loop(is_named=True)
+    training.batches = iter([[torch.zeros(5, 3)]] * 4000)
+    training.train_for(62, 0.02)
+    assert training.said[0].startswith("50 % of")
+
+
+def test_a_loop_without_loaders_needs_a_setting_whose_steps_are_alike(loop):
+    training = loop(replace(MEASURED, global_batch_size=None), is_named=True)
+    training.batches = iter([[torch.zeros(5, 3)]] * 4000)
+    training.train_for(62, 0.02)
+    assert training.said == ["this training reads no DataLoader of torch, so its samples cannot be counted"]
+
+
+def test_a_rate_of_another_machine_names_it(loop):
+    training = loop(replace(MEASURED, machine="another"))
+    training.train_for(62, 0.01)
+    assert "measured on node7 on 2026-11-20" in training.said[0]
+
+
+def test_whatever_goes_wrong_ends_the_watching_with_one_warning(loop):
+    def broken():
+        raise OSError("the server is gone")
+
+    training = loop(metric_logger=broken)
+    training.train_for(400, 0.02)
+    assert training.said == ["this training is no longer compared: OSError: the server is gone"]
+
+
+def test_the_ratio_goes_to_the_open_mlflow_run(loop, tmp_path, monkeypatch):
+    import mlflow
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    with mlflow.start_run() as run:
+        assert active_mlflow_run() is not None
+        training = loop()
+        training.train_for(62, 0.02)
+    (found,) = mlflow.MlflowClient().get_metric_history(run.info.run_id, METRIC)
+    assert found.value == pytest.approx(0.5, abs=0.01)
+    assert found.step == pytest.approx(60 / 0.02 + WARMUP_STEPS, abs=3)
+    assert active_mlflow_run() is None
+
+
+def test_a_line_is_written_above_progress_bars(capsys, monkeypatch):
+    from tqdm import tqdm
+
+    with tqdm(total=3, ascii=True) as bar:
+        bar.update()
+        say_on_stderr("fine")
+    assert "\raccelsweep: fine\n" in capsys.readouterr().err.replace(" " * 10, "")
+    monkeypatch.delitem(sys.modules, "tqdm")
+    say_on_stderr("fine")
+    assert capsys.readouterr().err == "accelsweep: fine\n"

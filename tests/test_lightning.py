@@ -1,0 +1,77 @@
+"""The callback for Lightning's Trainer: what it says of a training, and where the ratio goes."""
+
+from __future__ import annotations
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from example_sweep import build_example_sweep
+from lightning.pytorch.loggers import MLFlowLogger
+from torch.utils.data import DataLoader, TensorDataset
+
+from accelsweep.errors import InputError
+from accelsweep.features.watch.live_rate import METRIC
+from accelsweep.lightning import Watch
+
+pytestmark = pytest.mark.heavy
+
+
+class Module(pl.LightningModule):
+    """A layer that is trained; `fails_at` is the batch at which it fails."""
+
+    def __init__(self, fails_at=None):
+        super().__init__()
+        self.layer, self._fails_at = torch.nn.Linear(4, 2), fails_at
+
+    def training_step(self, batch, number):
+        if number == self._fails_at:
+            raise RuntimeError("the disk is full")
+        return self.layer(batch[0]).sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+    def train_dataloader(self):
+        return DataLoader(TensorDataset(torch.zeros(32 * 60, 4)), 32)
+
+
+@pytest.fixture
+def trainer(tmp_path, monkeypatch):
+    """Return a function that makes a Trainer with the callback."""
+    monkeypatch.chdir(tmp_path)
+    build_example_sweep(tmp_path)
+
+    def make(logger=False, **options):
+        quiet = {"enable_progress_bar": False, "enable_checkpointing": False, "enable_model_summary": False}
+        callback = Watch("sweeps/example", **options)
+        return pl.Trainer(accelerator="cpu", max_epochs=40, logger=logger, callbacks=[callback], **quiet)
+
+    return make
+
+
+def test_a_training_is_compared_and_the_ratio_logged(trainer, tmp_path, capsys, monkeypatch):
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)  # the logger sets it too
+    logger = MLFlowLogger(tracking_uri=uri)
+    trainer(logger, every_minutes=0.05).fit(Module())
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("accelsweep: ")]
+    assert "% of what was measured on example-host on 2026-01-05" in said[0]
+    assert said[0].count("1 device | 32-true | batch 32") == 1
+    assert said[-1].startswith("accelsweep: the whole training: ")
+    assert logger.experiment.get_metric_history(logger.run_id, METRIC)
+
+
+def test_a_training_that_fails_is_compared_until_then(trainer, capsys):
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        trainer().fit(Module(fails_at=50))
+    assert "accelsweep: the whole training: " in capsys.readouterr().err
+
+
+def test_a_setting_can_be_named(trainer, capsys):
+    trainer(setting="batch_size=128 devices=1 precision=32-true", every_minutes=0.05).fit(Module())
+    assert "1 device | 32-true | batch 128" in capsys.readouterr().err
+
+
+def test_an_unknown_sweep_is_refused_at_once(trainer):
+    with pytest.raises(InputError, match="no sweep 'other'"):
+        Watch("sweeps/other")
