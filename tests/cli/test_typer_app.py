@@ -39,6 +39,7 @@ SURFACE = {
     "profile": "NAME SETTINGS --steps --tracking-uri --json",
     "debug": "NAME SETTING",
     "clean": "NAME --yes -y",
+    "watch": "NAME COMMAND --setting --every",
 }
 """Every command with its arguments (in capitals) and options: scripts rest on them, so that none goes unnoticed."""
 
