@@ -29,7 +29,7 @@ from typing import Any
 
 import pyarrow.parquet
 from entry_rates import by_accelsweep, printed_rate
-from public_projects import QUICK, SLOW, call, mnist, page, parser, swept, take_turns, tracked_files
+from public_projects import call, mnist, page, parser, swept, take_turns, tracked_files
 
 BENCHMARKS = Path(__file__).resolve().parent
 
@@ -76,6 +76,7 @@ _EXAMPLES = ("pytorch/examples", "77f55b912142e11fcfdf5b530231fb9c52f181e8", "BS
 _TRANSFORMERS = ("huggingface/transformers", "3a275d3581", "Apache-2.0")
 _COUNT = "__import__('loop_stopwatch').step({})"
 _ONE = "accelerator=cpu devices=1"
+_QUICK = "repeats=1 measure=quick"
 _PRECISIONS = "precision=32-true,bf16-mixed"
 
 SCRIPTS = (
@@ -85,7 +86,7 @@ SCRIPTS = (
         *_EXAMPLES,
         "plain loop, argparse",
         "python main.py --epochs 100",
-        f"accelerator=cpu batch_size=32,64 {QUICK}",
+        f"accelerator=cpu batch_size=32,64 {_QUICK}",
         f"{_ONE} batch_size=64",
         "--batch-size 64",
         _COUNT.format("len(data)"),
@@ -96,7 +97,7 @@ SCRIPTS = (
         *_EXAMPLES,
         "plain loop, argparse",
         "python main.py --dummy -a shufflenet_v2_x0_5 --workers 0 --epochs 2",
-        f"accelerator=cpu batch_size=4,8 {SLOW}",
+        f"accelerator=cpu batch_size=4,8 {_QUICK} measure.warmup_steps=5 measure.min_steps=10",
         f"{_ONE} batch_size=8",
         "--batch-size 8",
         _COUNT.format("len(images)"),
@@ -107,7 +108,7 @@ SCRIPTS = (
         *_EXAMPLES,
         "plain loop without a DataLoader, samples in the second dimension",
         "python main.py --epochs 1000 --use-optimizer --lr 0.001 --emsize 64 --nhid 64 --save {run_dir}/model.pt",
-        f"accelerator=cpu batch_size=20,40 {QUICK}",
+        f"accelerator=cpu batch_size=20,40 {_QUICK}",
         f"{_ONE} batch_size=20",
         "--batch_size 20",
         _COUNT.format("data.shape[1]"),
@@ -118,7 +119,7 @@ SCRIPTS = (
         *_EXAMPLES,
         "plain loop, argparse",
         "python main.py --epochs 1000",
-        f"accelerator=cpu batch_size=64,128 {QUICK}",
+        f"accelerator=cpu batch_size=64,128 {_QUICK}",
         f"{_ONE} batch_size=64",
         "--batch-size 64",
         _COUNT.format("len(data)"),
@@ -129,7 +130,7 @@ SCRIPTS = (
         *_EXAMPLES,
         "two models and optimisers in turn",
         "python main.py --dataset fake --niter 1000 --ngf 8 --ndf 8 --workers 0 --outf {run_dir}",
-        f"accelerator=cpu batch_size=8,16 {QUICK}",
+        f"accelerator=cpu batch_size=8,16 {_QUICK}",
         f"{_ONE} batch_size=16",
         "--batchSize 16",
         _COUNT.format("batch_size"),
@@ -143,7 +144,7 @@ SCRIPTS = (
         "python run_clm.py --model_type gpt2 --config_overrides n_layer=2,n_embd=64,n_head=2,n_positions=128,"
         "vocab_size=2000 --tokenizer_name tok --train_file text.txt --validation_file val.txt --block_size 128 "
         "--do_train --output_dir {run_dir} --max_steps 100000 --report_to none",
-        f"accelerator=cpu batch_size=8,16 {_PRECISIONS} {QUICK}",
+        f"accelerator=cpu batch_size=8,16 {_PRECISIONS} {_QUICK}",
         f"{_ONE} batch_size=8 precision=32-true",
         "--per_device_train_batch_size 8",
         "trainer.add_callback(__import__('loop_stopwatch').callback())",
@@ -157,7 +158,7 @@ SCRIPTS = (
         "Accelerate",
         "python run_glue_no_trainer.py --model_name_or_path bert --train_file train.csv --validation_file valid.csv "
         "--max_length 64 --pad_to_max_length --num_train_epochs 1000",
-        f"accelerator=cpu batch_size=8,16 {_PRECISIONS} devices=1,2 {QUICK}",
+        f"accelerator=cpu batch_size=8,16 {_PRECISIONS} devices=1,2 {_QUICK}",
         f"{_ONE} batch_size=16 precision=32-true",
         "--per_device_train_batch_size 16",
         _COUNT.format("len(batch['labels'])"),
@@ -171,7 +172,7 @@ SCRIPTS = (
         "Apache-2.0",
         "Fabric",
         "python train_fabric.py --epochs 100",
-        f"accelerator=cpu batch_size=32,64 {_PRECISIONS} devices=1,2 {QUICK}",
+        f"accelerator=cpu batch_size=32,64 {_PRECISIONS} devices=1,2 {_QUICK}",
         f"{_ONE} batch_size=64 precision=32-true",
         "--batch-size 64",
         _COUNT.format("len(data)"),
@@ -185,7 +186,7 @@ SCRIPTS = (
         "plain loop with gradient accumulation, options read by its own code",
         "python train.py config/train_shakespeare_char.py --compile=False --n_layer=2 --n_embd=64 --n_head=2 "
         "--block_size=64 --eval_interval=1000000 --eval_iters=2 --max_iters=1000000 --gradient_accumulation_steps=4",
-        f"accelerator=cpu batch_size=8,16 {_PRECISIONS} {QUICK}",
+        f"accelerator=cpu batch_size=8,16 {_PRECISIONS} {_QUICK}",
         f"{_ONE} batch_size=16 precision=32-true",
         "--batch_size=16 --device=cpu --dtype=float32",
         _COUNT.format("batch_size * gradient_accumulation_steps"),
