@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,28 +79,30 @@ _ONE = "accelerator=cpu devices=1"
 _QUICK = "repeats=1 measure=quick"
 _PRECISIONS = "precision=32-true,bf16-mixed"
 
+_MNIST = Script(
+    "mnist",
+    "examples/mnist",
+    *_EXAMPLES,
+    "plain loop, argparse",
+    "python main.py --epochs 1000",
+    f"accelerator=cpu batch_size=64,128 {_QUICK}",
+    f"{_ONE} batch_size=64",
+    "--batch-size 64",
+    _COUNT.format("len(data)"),
+)
+
 SCRIPTS = (
-    Script(
-        "mnist",
-        "examples/mnist",
-        *_EXAMPLES,
-        "plain loop, argparse",
-        "python main.py --epochs 100",
-        f"accelerator=cpu batch_size=32,64 {_QUICK}",
-        f"{_ONE} batch_size=64",
-        "--batch-size 64",
-        _COUNT.format("len(data)"),
-    ),
-    Script(
-        "imagenet",
-        "examples/imagenet",
-        *_EXAMPLES,
-        "plain loop, argparse",
-        "python main.py --dummy -a shufflenet_v2_x0_5 --workers 0 --epochs 2",
-        f"accelerator=cpu batch_size=4,8 {_QUICK} measure.warmup_steps=5 measure.min_steps=10",
-        f"{_ONE} batch_size=8",
-        "--batch-size 8",
-        _COUNT.format("len(images)"),
+    _MNIST,
+    replace(_MNIST, name="vae", folder="examples/vae"),
+    replace(
+        _MNIST,
+        name="imagenet",
+        folder="examples/imagenet",
+        entry="python main.py --dummy -a shufflenet_v2_x0_5 --workers 0 --epochs 2",
+        sweep=f"accelerator=cpu batch_size=4,8 {_QUICK} measure.warmup_steps=5 measure.min_steps=10",
+        timed=f"{_ONE} batch_size=8",
+        own="--batch-size 8",
+        line=_COUNT.format("len(images)"),
     ),
     Script(
         "word_language_model",
@@ -112,17 +114,6 @@ SCRIPTS = (
         f"{_ONE} batch_size=20",
         "--batch_size 20",
         _COUNT.format("data.shape[1]"),
-    ),
-    Script(
-        "vae",
-        "examples/vae",
-        *_EXAMPLES,
-        "plain loop, argparse",
-        "python main.py --epochs 1000",
-        f"accelerator=cpu batch_size=64,128 {_QUICK}",
-        f"{_ONE} batch_size=64",
-        "--batch-size 64",
-        _COUNT.format("len(data)"),
     ),
     Script(
         "dcgan",
@@ -204,7 +195,7 @@ def measure(script: Script, home: Path, python: str, seconds: float, pairs: int)
         (home / "accelsweep.yaml").write_text(script.written, "utf-8")
     before = tracked_files(home)
     result = {
-        "source": f"{script.source}, {script.folder.partition('/')[2]}/{script.file}".replace(" /", " "),
+        "source": f"{script.source}, {Path(script.folder.partition('/')[2], script.file)}",
         **{name: getattr(script, name) for name in ("commit", "licence", "form", "written")},
         "typed": shlex.join(script.typed("python")),
         **swept(script.typed(python), home, python),
