@@ -100,7 +100,7 @@ SCRIPTS = (
         folder="examples/imagenet",
         entry="python main.py --dummy -a shufflenet_v2_x0_5 --workers 0 --epochs 2",
         sweep=f"accelerator=cpu batch_size=4,8 {_QUICK} measure.warmup_steps=5 measure.min_steps=10",
-        timed=f"{_ONE} batch_size=8",
+        timed=f"{_ONE} batch_size=8 measure.warmup_steps=20 measure.min_steps=20",
         own="--batch-size 8",
         line=_COUNT.format("len(images)"),
     ),
@@ -209,7 +209,8 @@ def measure(script: Script, home: Path, python: str, seconds: float, pairs: int)
         lambda: by_accelsweep(home, python, words, overrides, seconds, name)["samples_per_second"],
         pairs,
     )
-    result["one_run"] = in_one_run(script, home, python, seconds)
+    *result["one_run"], share = in_one_run(script, home, python, seconds)
+    result["remarks"] += [f"the recorded rate of that run / the rate of its steps, pauses included: {share:.4f}"]
     result["changed_files"] = sorted({name for name, _ in before.items() ^ tracked_files(home).items()})
     return result
 
@@ -238,21 +239,26 @@ def by_its_stopwatch(script: Script, home: Path, python: str, seconds: float) ->
         return printed_rate([*command, *shlex.split(script.own)], home, STOPWATCH_SECONDS=str(seconds))
 
 
-def in_one_run(script: Script, home: Path, python: str, seconds: float) -> tuple[float, float]:
+def in_one_run(script: Script, home: Path, python: str, seconds: float) -> tuple[float, float, float]:
     """Return the stopwatch's samples per second, and accelsweep's, of the same steps of one run.
 
     These are all steps of the window but the last, within which accelsweep ends the script. Pauses are not taken out.
+    The third number is the rate in the run's record, divided by that of all steps of its window.
     """
     name = f"witnessed-{time.time_ns()}"
     with copy_with_stopwatch(script, home) as file, tempfile.TemporaryDirectory() as folder:
-        noted, words = Path(folder) / "steps", script.words(python, file)
-        by_accelsweep(home, python, words, shlex.split(script.timed), seconds, name, STOPWATCH_FILE=str(noted))
+        noted, words, timed = Path(folder) / "steps", script.words(python, file), shlex.split(script.timed)
+        metrics = by_accelsweep(home, python, words, timed, seconds, name, STOPWATCH_FILE=str(noted))
         steps = [tuple(map(float, line.split())) for line in noted.read_text("utf-8").splitlines()]
     (recorded,) = home.glob(f"sweeps/{name}/runs/*/steps.parquet")
-    window = [row for row in pyarrow.parquet.read_table(recorded).to_pylist() if row["phase"] == "window"][:-1]
-    (begin, _), *same = steps[-len(window) - 1 :]
-    ours = sum(row["samples"] for row in window) / sum(row["step_seconds"] for row in window)
-    return sum(samples for _, samples in same) / (same[-1][0] - begin), ours
+    window = [row for row in pyarrow.parquet.read_table(recorded).to_pylist() if row["phase"] == "window"]
+    (begin, _), *same = steps[-len(window) :]
+    own = sum(samples for _, samples in same) / (same[-1][0] - begin)
+    return own, _rate(window[:-1]), metrics["samples_per_second"] / _rate(window)
+
+
+def _rate(steps: list[dict[str, Any]]) -> float:
+    return float(sum(step["samples"] for step in steps) / sum(step["step_seconds"] for step in steps))
 
 
 def make_digits(folder: Path) -> None:
