@@ -28,16 +28,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+from loop_stopwatch import WARMUP_SECONDS, WARMUP_STEPS, finish, synchronised
 
-WARMUP_SECONDS = 1.0
-WARMUP_STEPS = 20
+PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
 
 def stopwatch(seconds: float, script: list[str]) -> None:
     """Run the script until `seconds` of its training are timed, and print samples per second of this rank."""
-    import torch
-
     for name in filter(_installed, PACKAGES):
         pl: Any = __import__(name, fromlist=["Trainer"])
         __import__(f"{name}.cli")
@@ -54,20 +51,18 @@ def stopwatch(seconds: float, script: list[str]) -> None:
                 self.steps += 1
                 if not self.began:
                     if self.steps >= WARMUP_STEPS and time.perf_counter() - self.born >= WARMUP_SECONDS:
-                        self.began = _synchronised(torch)
+                        self.began = synchronised()
                     return
                 self.samples += _samples(hook[3])
                 if time.perf_counter() - self.began - self.paused >= seconds:
-                    spent = _synchronised(torch) - self.began - self.paused
-                    print(f"\nstopwatch {self.samples / spent}", flush=True)
-                    os._exit(0)
+                    finish(self.samples, synchronised() - self.began - self.paused)
 
             def on_validation_start(self, *_: Any) -> None:
-                self.validating = _synchronised(torch)
+                self.validating = synchronised()
 
             def on_validation_end(self, *_: Any) -> None:
                 if self.began:
-                    self.paused += _synchronised(torch) - self.validating
+                    self.paused += synchronised() - self.validating
 
         removed = tuple(
             getattr(pl.callbacks, name) for name in ("Checkpoint", "EarlyStopping", "ModelSummary", "Timer")
@@ -108,12 +103,6 @@ def _installed(name: str) -> bool:
     return True
 
 
-def _synchronised(torch: Any) -> float:
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-    return time.perf_counter()
-
-
 def _samples(batch: Any) -> int:
     while not hasattr(batch, "shape"):
         batch = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
@@ -122,8 +111,13 @@ def _samples(batch: Any) -> int:
 
 def by_stopwatch(project: Path, python: str, entry: list[str], own: list[str], seconds: float) -> float:
     """Return samples per second of the project's own loop."""
-    command = [python, str(Path(__file__).resolve()), "--stopwatch", str(seconds), *entry[1:], *own]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    return printed_rate([python, str(Path(__file__).resolve()), "--stopwatch", str(seconds), *entry[1:], *own], project)
+
+
+def printed_rate(command: list[str], project: Path, **environment: str) -> float:
+    """Return the samples per second that a stopwatch in the command's process prints."""
+    variables = {**os.environ, **environment}
+    done = subprocess.run(command, cwd=project, env=variables, capture_output=True, text=True, check=False)
     found = [line for line in done.stdout.splitlines() if line.startswith("stopwatch ")]
     if not found:
         raise SystemExit(f"{shlex.join(command)} was not timed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")

@@ -204,43 +204,58 @@ def measure(project: Project, home: Path, python: str, seconds: float, pairs: in
     if not (home / project.data).exists():
         project.make_data(home)
     before = tracked_files(home)
-    accelsweep = [sys.executable, "-m", "accelsweep"]
-    command = project.typed(python)
-    name, started = f"public-{len(list(home.glob('sweeps/*')))}", time.monotonic()
-    done = call([*accelsweep, *command[1:], "--name", name], home)
-    minutes = (time.monotonic() - started) / 60
-    lines = (done.stdout + done.stderr).replace(python, "PYTHON").replace(str(home), ".").splitlines()
-    records = [json.loads(file.read_text("utf-8"))["body"] for file in home.glob(f"sweeps/{name}/runs/*/record.json")]
-    applied = call([*accelsweep, "apply", name, "--force"], home)
+    sweep = swept(project.typed(python), home, python)
+    applied = call([sys.executable, "-m", "accelsweep", "apply", sweep["sweep"], "--force"], home)
     result: dict[str, Any] = {
         "source": project.source,
         "commit": project.commit,
         "licence": project.licence,
         "form": project.form,
         "typed": shlex.join(project.typed("python")),
-        "exit": done.returncode,
-        "minutes_to_the_report": minutes,
-        "outcomes": Counter(record["outcome"] for record in records),
-        "reasons": sorted({record["reason"] for record in records if record["reason"]}),
-        "notes": [line for line in lines if line.startswith("note: ")],
-        "end": lines[-12:],
+        **sweep,
         "apply": (applied.stdout + applied.stderr).replace(str(home), ".").splitlines()[-3:],
     }
     if project.own is not None:
         words = shlex.split(project.entry)
         overrides = [*shlex.split(project.timed), "measure.quality_samples=null", "measure.probe_steps=null"]
         paired = f"paired-{time.time_ns()}"
-        result["pairs"] = []
-        for _ in range(pairs):
-            own = by_stopwatch(home, python, words, shlex.split(project.own), seconds)
-            ours = by_accelsweep(home, python, words, overrides, seconds, paired)["samples_per_second"]
-            result["pairs"].append((own, ours))
-            print(
-                project.name, "stopwatch {:.2f}, accelsweep {:.2f} samples/s".format(*result["pairs"][-1]), flush=True
-            )
+        own = shlex.split(project.own)
+        result["pairs"] = take_turns(
+            project.name,
+            lambda: by_stopwatch(home, python, words, own, seconds),
+            lambda: by_accelsweep(home, python, words, overrides, seconds, paired)["samples_per_second"],
+            pairs,
+        )
         result["one_run"] = in_one_run(home, python, words, overrides, seconds, f"witnessed-{time.time_ns()}")
-    result["changed_files"] = sorted(name for name, digest in tracked_files(home).items() if before.get(name) != digest)
+    result["changed_files"] = sorted({name for name, _ in before.items() ^ tracked_files(home).items()})
     return result
+
+
+def swept(command: list[str], home: Path, python: str) -> dict[str, Any]:
+    """Sweep a project with the command that its user types, and return what became of it."""
+    name, started = f"public-{len(list(home.glob('sweeps/*')))}", time.monotonic()
+    done = call([sys.executable, "-m", *command, "--name", name], home)
+    minutes = (time.monotonic() - started) / 60
+    lines = (done.stdout + done.stderr).replace(python, "PYTHON").replace(str(home), ".").splitlines()
+    records = [json.loads(file.read_text("utf-8"))["body"] for file in home.glob(f"sweeps/{name}/runs/*/record.json")]
+    return {
+        "sweep": name,
+        "exit": done.returncode,
+        "minutes_to_the_report": minutes,
+        "outcomes": Counter(record["outcome"] for record in records),
+        "reasons": sorted({record["reason"] for record in records if record["reason"]}),
+        "notes": [line for line in lines if line.startswith("note: ")],
+        "end": lines[-12:],
+    }
+
+
+def take_turns(name: str, own: Callable[[], float], ours: Callable[[], float], pairs: int) -> list[tuple[float, float]]:
+    """Return the rates of the stopwatch and of accelsweep, which take turns."""
+    rates = list[tuple[float, float]]()
+    for _ in range(pairs):
+        rates.append((own(), ours()))
+        print(name, "stopwatch {:.2f}, accelsweep {:.2f} samples/s".format(*rates[-1]), flush=True)
+    return rates
 
 
 def call(command: list[str], home: Path) -> subprocess.CompletedProcess[str]:
@@ -256,26 +271,29 @@ def tracked_files(home: Path) -> dict[str, str]:
     return {str(file.relative_to(home)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
-def page(results: dict[str, dict[str, Any]]) -> str:
-    """Return the results as a page of Markdown."""
+def page(results: dict[str, dict[str, Any]], title: str = "Public projects, as they stand", said: str = "") -> str:
+    """Return the results as a page of Markdown; `said` stands below the explanation."""
     rows = [
-        "| project | what it is | runs | minutes | same steps | separate runs: median, fastest | pairs |",
-        "|---|---|---|---|---|---|---|",
+        "| name | what it is | lines written | runs | minutes | same steps | separate runs: median, fastest | pairs |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, one in results.items():
-        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in one["outcomes"].items())
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in one["outcomes"].items()) or "none"
         rows.append(
-            f"| {name} | {one['form']} | {outcomes} | {one['minutes_to_the_report']:.1f} | "
-            f"{compared(one.get('one_run'), one.get('pairs'))} |"
+            f"| {name} | {one['form']} | {len(one.get('written', '').splitlines()) or 'none'} | {outcomes} | "
+            f"{one['minutes_to_the_report']:.1f} | {compared(one.get('one_run'), one.get('pairs'))} |"
         )
-    parts = ["# Public projects, as they stand", "", _EXPLANATION, "", *rows, ""]
+    parts = [f"# {title}", "", _EXPLANATION, "", *([said, ""] if said else []), *rows, ""]
     for name, one in results.items():
         parts += [f"## {name}", "", f"{one['source']} at {one['commit']}, licence: {one['licence']}", "", "```sh"]
         parts += [one["typed"], "```", ""]
+        if one.get("written"):
+            parts += ["written into accelsweep.yaml:", "", "```yaml", one["written"].rstrip(), "```", ""]
         parts += [f"* {line.removeprefix('note: ')}" for line in one["notes"]]
         parts += [f"* not measured: {reason}" for reason in one["reasons"]]
+        parts += [f"* {remark}" for remark in one.get("remarks", [])]
         parts += [f"* tracked files that changed: {', '.join(one['changed_files']) or 'none'}", "", "```"]
-        parts += [*one["end"], *one["apply"], "```", ""]
+        parts += [*one["end"], *one.get("apply", []), "```", ""]
     return "\n".join(parts)
 
 
@@ -295,16 +313,21 @@ def compared(one_run: tuple[float, float] | None, pairs: list[tuple[float, float
     return f"{same} | {statistics.median(ratios):.3f}, {fastest:.3f} | {len(pairs)}"
 
 
-def main() -> int:
-    """Measure the chosen projects; return 1 if a sweep failed or a file changed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """Return the parser of the options that public projects and public scripts share."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--python", required=True, help="the interpreter of the environment that the projects use")
     parser.add_argument("--only", default="", help="a regular expression that a project's name must match")
     parser.add_argument("--seconds", type=float, default=5.0, help="what the stopwatch times, and the window's length")
     parser.add_argument("--pairs", type=int, default=6)
     parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    """Measure the chosen projects; return 1 if a sweep failed or a file changed."""
+    options = parser(__doc__).parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     os.environ["VIRTUAL_ENV"] = str(Path(options.python).parent.parent)  # as in a shell that has activated it
     file, inherited = options.out / "results.json", os.environ.get("PYTHONPATH")

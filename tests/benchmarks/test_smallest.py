@@ -42,17 +42,18 @@ SMALLEST = {
     "projection.py": Smallest(("--form", "inference-amp"), r"\S"),
     "publish.py": Smallest(("--runs", "2", "--repeats", "1"), r"x \([\d.]+ to [\d.]+\)$"),
     "report.py": Smallest(("--settings", "4", "--repeats", "3"), r"records\.parquet [\d.]+ MB$"),
+    "script_overhead.py": Smallest(("--rounds", "2"), r"a step takes \d+ us without them$"),
     "slurm.py": Smallest(("--settings", "1", "--repeats", "3", "--starts", "2"), r"^load of the machine at the end"),
     "soak.py": Smallest(("--runs", "4"), r"^curves: .*curves\.csv$"),
 }
-PARTS_OF_OTHERS = {"one_run.py"}
+PARTS_OF_OTHERS = {"loop_stopwatch.py", "one_run.py"}
 """Modules that benchmarks import."""
 
 NEEDS_CLONES = {"published_rates.py"}
 """Reads clones of public repositories; a test of its own gives it small ones."""
 
 
-NEEDS_PROJECT = {"entry_rates.py", "public_projects.py"}
+NEEDS_PROJECT = {"entry_rates.py", "public_projects.py", "public_scripts.py"}
 """Measure projects of other people; a test of its own gives `entry_rates.py` a small one."""
 
 
