@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,7 @@ def test_a_loader_that_fetches_one_batch_ahead_is_counted_as_it_yields() -> None
     count = SampleCount(steps, 16, None)
     assert (count.batches, count.batch_size, count.loader) == (1, 16, 1)
     fetched: list[dict[int, list[int]]] = [{1: [16]}, {1: [4]}, {}]
-    assert [count.samples(Fed(loaders=loaders)) for loaders in fetched] == [16, 4, 0]
+    assert [count.take(Fed(loaders=defaultdict(list, loaders))) for loaders in fetched] == [16, 4, 0]
 
 
 def test_the_precision_is_read_where_the_arithmetic_is(tmp_path: Path) -> None:

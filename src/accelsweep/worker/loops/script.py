@@ -14,10 +14,10 @@ import inspect
 import itertools
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch.distributed import get_world_size, is_available, is_initialized
@@ -118,11 +118,17 @@ class SampleCount:
             found = " or ".join(str(sum(sizes)) for sizes in called)
             raise InputError(f"steps contain {found} samples: {_REMEDY}")
 
-    def samples(self, fed: Fed) -> int:
-        """Return the number of samples of a step, given what the script reported and the loaders yielded during it."""
+    def take(self, fed: Fed) -> int:
+        """Return the number of samples that the script reported and its loader yielded, and take them out of `fed`."""
         if self._is_reported:
-            return fed.reported
-        return self._usual if self.loader is None else sum(fed.loaders.get(self.loader, ()))
+            samples, fed.reported = fed.reported, 0
+            return samples
+        if self.loader is None:
+            return self._usual
+        sizes = fed.loaders[self.loader]
+        samples = sum(sizes)
+        sizes.clear()
+        return samples
 
 
 def _sample_dimension(steps: list[Fed], batch_size: int) -> int:
@@ -172,6 +178,7 @@ class WatchedSteps:
         # Weak, because a script may replace an optimiser, for which no step must wait.
         self.optimizers = WeakKeyDictionary[torch.optim.Optimizer, None]()
         self._waiting_for = WeakSet[torch.optim.Optimizer]()
+        self._only_optimizer: Callable[[], torch.optim.Optimizer | None] = _no_optimizer
         self.watched: list[Fed] = []
         self.arithmetic = Arithmetic()
         self.count: SampleCount | None = None
@@ -222,14 +229,15 @@ class WatchedSteps:
         fetch = iterator.__next__
 
         def observed(loader: Any) -> Any:
+            key = id(loader._dataset)
             try:
                 batch = fetch(loader)
             except StopIteration:
-                if self.count is not None and self.count.loader == id(loader._dataset):
+                if self.count is not None and self.count.loader == key:
                     self.epoch_ends.append(self._steps)
                 raise
-            if (first := first_tensor(batch)) is not None:
-                self._fed.loaders[id(loader._dataset)].append(first.shape[0])
+            if (self.count is None or self.count.loader == key) and (first := first_tensor(batch)) is not None:
+                self._fed.loaders[key].append(first.shape[0])
             return batch
 
         iterator.__next__ = observed
@@ -283,31 +291,35 @@ class WatchedSteps:
 
     def _optimizer_stepped(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._optimizer_steps += 1
-        fed = self._fed
+        if (optimizer is self._only_optimizer() or self._all_have_stepped(optimizer)) and not self._reports_steps:
+            self._step_ended()
+
+    def _all_have_stepped(self, optimizer: torch.optim.Optimizer) -> bool:
         if optimizer in self.optimizers:
             self._waiting_for.discard(optimizer)
         else:
             self.optimizers[optimizer] = None
             self._waiting_for.clear()  # a step ends with the optimiser that appeared last
             if self.watched:
-                fed.follow(self.watched[-1])  # which was only a part of a step
+                self._fed.follow(self.watched[-1])  # which was only a part of a step
                 self.watched.clear()
-        if self._waiting_for or self._reports_steps:
-            return
+        if self._waiting_for:
+            return False
         self._waiting_for = WeakSet(self.optimizers)
-        self._step_ended()
+        self._only_optimizer = ref(optimizer) if len(self.optimizers) == 1 else _no_optimizer
+        return True
 
     def _step_ended(self) -> None:
-        fed, self._fed = self._fed, Fed()
         self._steps += 1
-        if self._goes_on:
+        if self._listener is not None and self.count is not None:
+            self._pass_on(self._listener, self.count.take(self._fed))
+        elif self._goes_on:
             self._heartbeat.step(pauses=True)
         elif self._thread is None:
+            fed, self._fed = self._fed, Fed()
             self._watch(fed)
-        elif self._listener is None or self.count is None:
-            raise Measured  # the script has caught the first one
         else:
-            self._pass_on(self._listener, self.count.samples(fed))
+            raise Measured  # the script has caught the first one
 
     def _watch(self, fed: Fed) -> None:
         self.watched.append(fed)
@@ -461,6 +473,10 @@ def _check_effective(spec: RunSpec, device: torch.device) -> None:
             )
 
 
+def _no_optimizer() -> None:
+    """Stand for a reference to an optimiser where there are none or several."""
+
+
 def _autocast_dtype(device: str) -> torch.dtype | None:
     """Return the type that autocast computes in on this kind of device at the moment; None without autocast."""
     if not torch.is_autocast_enabled() and not torch.is_autocast_cpu_enabled():
@@ -480,15 +496,7 @@ def _forward_hook(hook: Callable[..., None]) -> Any:
 
 def first_tensor(value: Any) -> torch.Tensor | None:
     """Return the first tensor with a dimension in a batch or in arguments, which may be nested; None without one."""
-    return next((tensor for tensor in _tensors(value) if tensor.ndim), None)
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from _tensors(part)
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            yield from _tensors(part)
+        return value if value.ndim else None
+    parts = value if isinstance(value, (list, tuple)) else value.values() if isinstance(value, Mapping) else ()
+    return next((found for part in parts if (found := first_tensor(part)) is not None), None)
