@@ -109,9 +109,10 @@ def blocks(rounds: int, folder: str) -> tuple[list[list[float]], float]:
             install(states[len(times) % len(states)])
             times.append(time.perf_counter())
     spent = [(after - before) / BLOCK * 1e6 for before, after in itertools.pairwise(times)][len(states) * TURNS :]
+    assert live._comparison is not None, "its warm-up is over"
     began = time.process_time()
     for _ in range(TURNS):
-        live._circumstances.causes(0.0)
+        live._comparison.causes.since_last_call(0.0)
     return [spent[place :: len(states)] for place in range(len(states))], (time.process_time() - began) / TURNS * 1e3
 
 

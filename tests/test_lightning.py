@@ -9,6 +9,7 @@ from example_sweep import build_example_sweep
 from lightning.pytorch.loggers import MLFlowLogger
 from torch.utils.data import DataLoader, TensorDataset
 
+from accelsweep import reporting
 from accelsweep.errors import InputError
 from accelsweep.features.watch.live_rate import METRIC
 from accelsweep.lightning import Watch
@@ -70,6 +71,32 @@ def test_a_training_that_fails_is_compared_until_then(trainer, capsys):
 def test_a_setting_can_be_named(trainer, capsys):
     trainer(setting="batch_size=128 devices=1 precision=32-true", every_minutes=0.05).fit(Module())
     assert "1 device | 32-true | batch 128" in capsys.readouterr().err
+
+
+def test_in_a_run_of_a_sweep_nothing_is_read_or_compared(monkeypatch):
+    monkeypatch.setattr(reporting, "is_measured", True)
+    watch = Watch("sweeps/that-is-being-measured")
+    watch.on_train_start(None, None)
+    watch.on_train_end(None, None)
+
+
+def test_the_other_package_of_lightning_has_a_callback_of_its_own(trainer, capsys):
+    import pytorch_lightning
+
+    from accelsweep import pytorch_lightning as ours
+
+    class Other(pytorch_lightning.LightningModule):
+        training_step, configure_optimizers = Module.training_step, Module.configure_optimizers
+        train_dataloader = Module.train_dataloader
+
+        def __init__(self):
+            super().__init__()
+            self.layer, self._fails_at = torch.nn.Linear(4, 2), None
+
+    quiet = {"enable_progress_bar": False, "enable_checkpointing": False, "enable_model_summary": False}
+    watch = ours.Watch("example")
+    pytorch_lightning.Trainer(accelerator="cpu", max_epochs=2, logger=False, callbacks=[watch], **quiet).fit(Other())
+    assert "accelsweep: the whole training: " in capsys.readouterr().err
 
 
 def test_an_unknown_sweep_is_refused_at_once(trainer):

@@ -31,8 +31,11 @@ def worker_folder(parent: Path) -> Path:
         return _PACKAGE.parent
     folder = parent / "site-packages"
     folder.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        (folder / _PACKAGE.name).symlink_to(_PACKAGE)
+    link = folder / _PACKAGE.name
+    if not link.is_symlink() or link.readlink() != _PACKAGE:
+        new = folder / f".{_PACKAGE.name}-{os.getpid()}"
+        new.symlink_to(_PACKAGE)
+        new.replace(link)
     return folder
 
 

@@ -24,6 +24,9 @@ class Observer(Protocol):
         """Take a value of the quality metric."""
 
 
+is_measured = False
+"""Whether this process is a run of a sweep. The worker sets it."""
+
 observer: Observer | None = None
 """What receives the reports; None outside a measurement. The worker sets it."""
 

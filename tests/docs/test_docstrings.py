@@ -16,7 +16,7 @@ from accelsweep.run_config import Measure
 PACKAGE = Path(accelsweep.__file__).parent
 PACKAGES = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} | {
     *(path.stem for path in PACKAGE.glob("[!_]*.py"))
-} - {"lightning", "transformers"}  # in a docstring, these are the packages
+} - {"lightning", "pytorch_lightning", "transformers"}  # in a docstring, these are the packages
 OTHERS = {
     *(f"measure.{key}" for key in MODELS[Measure].model_fields),
     *(

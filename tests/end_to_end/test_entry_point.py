@@ -245,3 +245,18 @@ def test_a_project_is_described_once(make_home: Callable[..., Home]) -> None:
     assert home.accelsweep("plan", "batch_size=32,64").returncode == 0
     assert home.accelsweep("init").returncode == 2
     assert (home.path / "accelsweep.yaml").read_text() == text
+
+
+def test_commands_that_are_no_python_are_compared_by_the_time_of_the_whole_process(
+    make_home: Callable[..., Home],
+) -> None:
+    home = make_home("command")
+    words = ("--entry", "./train.sh {batch_size}", "measure.scope=process", "batch_size=10,100", "accelerator=cpu")
+    done = home.accelsweep("run", *words, "repeats=2", "--name", "whole")
+    assert done.returncode == 0, done.stdout
+    seconds = {
+        record["axes"]["batch_size"]: record["metrics"]["window_seconds"]["value"] for record in records(home, "whole")
+    }
+    assert seconds[10] == pytest.approx(1.3, abs=0.25)
+    assert seconds[100] == pytest.approx(0.4, abs=0.25)
+    assert "batch 100 makes the whole process" in done.stdout

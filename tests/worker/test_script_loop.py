@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from one_rank import MEASURE, make_spec, run_ranks
 
 from accelsweep.results import Outcome, RankResult
-from accelsweep.worker.loops.script import Fed, SampleCount
+from accelsweep.worker.loops.script import Fed, SampleCount, strategy_of
 from accelsweep.worker.tasks.script import pauses
 
 pytestmark = pytest.mark.real
@@ -267,6 +268,26 @@ optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     assert (first.outcome, second.outcome) == (Outcome.measured, Outcome.measured), first.traceback
     assert first.effective is not None
     assert (first.effective.world_size, first.effective.strategy, first.effective.global_batch_size) == (2, "ddp", 32)
+
+
+def test_ranks_whose_gradients_nothing_exchanges_are_doubted(tmp_path: Path) -> None:
+    join = "import torch.distributed as dist; dist.init_process_group('gloo')\n"
+    first, _ = measured(tmp_path, MODEL + join + LOOP, ranks=2)
+    assert first.effective is not None
+    assert first.effective.strategy == "unknown"
+    doubts = {doubt.code: doubt.message for doubt in first.doubts}
+    assert doubts["separate_ranks"].endswith("the 2 ranks may train separate models")
+
+
+def test_a_wrapper_within_another_one_is_found() -> None:
+    class Outer(torch.nn.Module):
+        def __init__(self, inner: str) -> None:
+            super().__init__()
+            self.inner = type(inner, (torch.nn.Linear,), {})(2, 2)
+
+    found = [strategy_of(Outer(name), 2) for name in ("DistributedDataParallel", "FSDPLinear", "Linear")]
+    assert found == ["ddp", "fsdp", "unknown"]
+    assert strategy_of(Outer("Linear"), 1) == "single_device"
 
 
 def test_ranks_that_train_alone_are_refused(tmp_path: Path) -> None:

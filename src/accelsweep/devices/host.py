@@ -125,16 +125,20 @@ def children() -> frozenset[int]:
 
 
 def processor_seconds() -> float:
-    """Return the processor seconds used by this process and its living descendants."""
+    """Return the processor seconds used by this process and its descendants, ended ones included.
+
+    A process that has not been waited for yet is missing; loader workers, which end with each epoch, are waited for.
+    """
     wanted = {os.getpid(), *children()}
     if not _psutil:
         tick = os.sysconf("SC_CLK_TCK")
-        return sum((int(stat[11]) + int(stat[12])) / tick for pid, stat in _process_stats() if pid in wanted)
+        return sum(sum(map(int, stat[11:15])) / tick for pid, stat in _process_stats() if pid in wanted)
     total = 0.0
     for pid in wanted:
         with suppress(_psutil.Error):
             times = _psutil.Process(pid).cpu_times()
             total += times.user + times.system
+            total += getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
     return total
 
 

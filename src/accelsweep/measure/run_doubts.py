@@ -157,6 +157,17 @@ def other_threads(asked: int, found: int) -> Doubt | None:
     )
 
 
+def separate_ranks(ranks: int) -> Doubt | None:
+    """Return a doubt about `ranks` of a script, none of which is seen to exchange gradients with the others."""
+    if ranks == 1:
+        return None
+    return Doubt(
+        code="separate_ranks",
+        message=f"no wrapper that exchanges gradients was seen: the {ranks} ranks may train separate models",
+        remedy="wrap the model in DistributedDataParallel or FSDP, unless the script itself exchanges gradients",
+    )
+
+
 PAUSED_SHARE = 0.1
 """The share of a window from which a script's pauses are stated."""
 

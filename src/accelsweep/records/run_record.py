@@ -162,6 +162,7 @@ DOUBT_DESCRIPTIONS = {
     "few_repeats": "few repeats",
     "missing_repeats": "some repeats are missing",
     "other_precision": "the script computed in another precision than the setting asks for",
+    "separate_ranks": "the ranks of a script may train separate models, because no wrapper exchanges gradients",
     "other_threads": "the script computed with another number of threads than the run was given",
     "fixed_seed": "all repeats trained with the script's own seed",
     "foreign_process": "other processes used the device",

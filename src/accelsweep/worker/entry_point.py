@@ -28,6 +28,7 @@ def run_entry_point(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[st
 
     Raises what the script or `measure` raises, and InputError if the script ends without being measured.
     """
+    reporting.is_measured = True
     if spec.config.loop == "script":
         _run_script(spec, place, measure)
         return

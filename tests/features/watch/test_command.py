@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from example_sweep import build_example_sweep
+
+from accelsweep.errors import InputError
+from accelsweep.features.watch import command
+from accelsweep.features.watch.records import expectation_of
 
 pytestmark = pytest.mark.real
 
@@ -19,15 +24,16 @@ COMPARED = re.compile(r"accelsweep: [\d,]+ % of what was measured on example-hos
 
 
 @pytest.fixture
-def home(tmp_path):
+def home(tmp_path, monkeypatch):
     """A folder with the example sweep."""
     build_example_sweep(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path
 
 
-def watch(home, command, *options, **variables):
+def watch(home, words, *options, **variables):
     """Return the finished command, watched; `example` is the sweep unless `options` say so."""
-    words = [sys.executable, "-m", "accelsweep", "watch", "example", *options, "--", *command]
+    words = [sys.executable, "-m", "accelsweep", "watch", "example", *options, "--", *words]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
     return subprocess.run(words, cwd=home, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
@@ -74,6 +80,17 @@ def test_a_failing_script_keeps_its_exit_code_and_its_words(home):
     assert done.stderr.splitlines()[1:] == ["broken"], "nothing else is said where nothing trains"
 
 
+def test_a_command_that_writes_into_a_closed_pipe_ends_as_it_would_alone(home):
+    done = watch(home, ["sh", "-c", "yes | head -1; yes 2>/dev/null | true; trap - PIPE; kill -PIPE $$"])
+    assert (done.stdout, done.returncode) == ("y\n", -signal.SIGPIPE)
+
+
+def test_a_sweep_with_too_many_settings_asks_for_one(home, monkeypatch):
+    monkeypatch.setattr(command, "MAX_BYTES", 100)
+    with pytest.raises(InputError, match="example has too many settings to compare with all: name one with --setting"):
+        command.watched_environment(expectation_of(home / "sweeps/example"))
+
+
 def test_a_command_that_is_no_python_runs_as_it_is(home):
     assert watch(home, ["sh", "-c", "exit 7"]).returncode == 7
 
@@ -93,14 +110,14 @@ def test_a_training_goes_on_where_watching_fails(home):
 
 
 @pytest.mark.parametrize(
-    ("options", "command", "sentence"),
+    ("options", "words", "sentence"),
     [
         ((), ("no-such-program",), "cannot start 'no-such-program': No such file or directory: type the command after"),
         (("--setting", "batch_size=33"), ("true",), "'batch_size=33' matches no runnable setting"),
         (("--every", "0"), ("true",), "0 minutes between two comparisons are too few"),
     ],
 )
-def test_wrong_input_ends_before_the_command_begins(home, options, command, sentence):
-    done = watch(home, command, *options)
+def test_wrong_input_ends_before_the_command_begins(home, options, words, sentence):
+    done = watch(home, words, *options)
     assert done.returncode == 2
     assert sentence in done.stderr

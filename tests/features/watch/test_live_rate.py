@@ -10,6 +10,7 @@ import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks
 from torch.utils.data import DataLoader, TensorDataset, dataloader
 
+from accelsweep import reporting
 from accelsweep.devices.cpu import machine_identity
 from accelsweep.features.watch import live_rate
 from accelsweep.features.watch.live_rate import METRIC, WARMUP_STEPS, LiveRate, active_mlflow_run, say_on_stderr
@@ -42,7 +43,7 @@ class Loop:
         self.now, self.said = 100.0, []
         monkeypatch.setattr(live_rate, "perf_counter", lambda: self.now)
         self.model = torch.nn.Linear(3, 2)
-        self.optimizers = [torch.optim.SGD(self.model.parameters(), 0.1)]
+        self.optimizers = optimizers(self.model)
         self.loader = DataLoader(TensorDataset(torch.zeros(1600, 3)), 8)
         self.batches = iter(self.loader)
         named = options.pop("is_named", False)
@@ -73,6 +74,10 @@ class Loop:
     def train_for(self, total_seconds, seconds, **options):
         """Make steps of `seconds` each."""
         self.train(round(total_seconds / seconds), seconds, **options)
+
+
+def optimizers(model, count=1):
+    return [torch.optim.SGD(model.parameters(), 0.1) for _ in range(count)]
 
 
 @pytest.fixture
@@ -132,7 +137,7 @@ def test_pauses_are_no_part_of_the_rate_but_stated(loop):
         training.train(1, 2.01)
     (line,) = training.said
     assert "100 % of what was measured" in line
-    assert line.endswith(". Pauses, such as evaluations, take 23 % of the time besides")
+    assert line.endswith(". Pauses, such as evaluations, took another 23 % of the time")
 
 
 def test_steps_that_are_all_slow_are_no_pauses(loop):
@@ -156,9 +161,9 @@ def test_waiting_for_data_is_a_cause(loop, monkeypatch):
 @pytest.mark.parametrize(
     ("different", "cause"),
     [
-        ({"hardware": {"host": "Another CPU"}}, ", and was Another CPU"),
-        ({"software": {"torch": "1.0"}}, ", and was 1.0"),
-        ({"threads_per_rank": 77}, ", and had 77"),
+        ({"hardware": {"host": "Another CPU"}}, "the host was Another CPU in the sweep and is "),
+        ({"software": {"torch": "1.0"}}, "torch was 1.0 in the sweep and is "),
+        ({"threads_per_rank": 77}, "; it used 77 in the sweep"),
     ],
 )
 def test_what_differs_from_the_sweep_is_a_cause(loop, different, cause):
@@ -181,7 +186,7 @@ def test_autocast_shows_the_precision(loop):
 
 def test_two_optimisers_that_take_turns_make_one_step_together(loop):
     training = loop()
-    training.optimizers.append(torch.optim.SGD(training.model.parameters(), 0.1))
+    training.optimizers += optimizers(training.model)
     training.train_for(62, 0.01)
     assert training.said[0].startswith("100 % of")
 
@@ -189,7 +194,7 @@ def test_two_optimisers_that_take_turns_make_one_step_together(loop):
 def test_a_replaced_optimiser_is_watched_on(loop):
     training = loop()
     training.train_for(30, 0.01)
-    training.optimizers[:] = [torch.optim.SGD(training.model.parameters(), 0.01)]
+    training.optimizers[:] = optimizers(training.model)
     training.train_for(32, 0.01)
     assert training.said[0].startswith("100 % of")
 
@@ -212,7 +217,7 @@ def test_a_loop_without_loaders_needs_a_setting_whose_steps_are_alike(loop):
     training = loop(replace(MEASURED, global_batch_size=None), is_named=True)
     training.batches = iter([[torch.zeros(5, 3)]] * 4000)
     training.train_for(62, 0.02)
-    assert training.said == ["this training reads no DataLoader of torch, so its samples cannot be counted"]
+    assert training.said == ["this training uses no DataLoader of torch, so its samples cannot be counted"]
 
 
 def test_a_rate_of_another_machine_names_it(loop):
@@ -227,7 +232,140 @@ def test_whatever_goes_wrong_ends_the_watching_with_one_warning(loop):
 
     training = loop(metric_logger=broken)
     training.train_for(400, 0.02)
-    assert training.said == ["this training is no longer compared: OSError: the server is gone"]
+    assert training.said == ["accelsweep stopped comparing this training: OSError: the server is gone"]
+
+
+def test_a_line_that_cannot_be_printed_does_not_reach_the_training(loop):
+    training = loop()
+    training.live._say = lambda _: 1 / 0
+    training.train_for(400, 0.02)
+    training.live.close()
+
+
+def test_a_hook_of_the_user_after_ours_is_still_called_when_watching_ends(loop):
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    training, called = loop(replace(MEASURED, batch_size=16)), []
+    theirs = register_optimizer_step_post_hook(lambda *_: called.append(1))
+    training.train_for(10, 0.02)
+    theirs.remove()
+    assert len(called) == 500
+    assert len(training.said) == 1
+
+
+def test_a_logger_that_fails_is_left_alone_and_the_comparison_goes_on(loop):
+    def failing(*_):
+        raise OSError("no route to host")
+
+    training = loop(metric_logger=lambda: failing)
+    training.train_for(700, 0.02)
+    assert [line[:20] for line in training.said[:2]] == ["50 % of what was mea", "the ratio is no long"]
+    assert len(training.said) == 4, "the ratio, the warning, and two more ratios"
+
+
+def test_an_empty_parameter_group_is_no_obstacle(loop):
+    training = loop()
+    groups = [{"params": []}, {"params": list(training.model.parameters())}]
+    training.optimizers[:] = [torch.optim.SGD(groups, 0.1)]
+    training.train_for(62, 0.02)
+    assert training.said[0].startswith("50 % of")
+
+
+def test_an_evaluation_before_the_training_does_not_hide_its_batches(loop):
+    training = loop()
+    for _ in DataLoader(TensorDataset(torch.zeros(3200, 3)), 16):
+        pass
+    training.train_for(62, 0.02)
+    assert training.said[0].startswith("50 % of")
+
+
+def test_short_last_batches_count_as_they_are(loop):
+    training = loop()
+    training.loader = DataLoader(TensorDataset(torch.zeros(36, 3)), 8)  # 8, 8, 8, 8, 4
+    training.batches = iter(training.loader)
+    training.train_for(62, 0.01)
+    assert training.said[0].startswith(("89 % of", "90 % of", "91 % of"))
+
+
+def test_data_that_comes_in_bursts_is_waited_for_and_no_pause(loop):
+    training = loop()
+    for _ in range(60):
+        training.train(70, 0.01)
+        training.live._training.waited_seconds += 0.7
+        training.train(1, 0.71)
+    (line,) = training.said
+    assert line.startswith(("50 % of", "51 % of")), line
+    assert "waits for its data loaders for 50 % of the time" in line
+    assert "Pauses" not in line
+
+
+def test_a_step_that_waits_for_the_device_of_earlier_ones_is_no_pause(loop):
+    training = loop()
+    training.train(WARMUP_STEPS + 1, 0.02)
+    for _ in range(160):
+        training.train(19, 0.002)
+        training.train(1, 0.362)
+    (line,) = training.said
+    assert line.startswith("50 % of"), line
+    assert "Pauses" not in line
+
+
+def test_another_training_in_the_same_process_is_compared_anew(loop):
+    larger = replace(MEASURED, setting="b", label="batch 16", batch_size=16, global_batch_size=16)
+    training = loop(MEASURED, larger)
+    training.train_for(62, 0.01)
+    first = training.optimizers[:]
+    training.optimizers[:] = optimizers(training.model)
+    training.loader = DataLoader(TensorDataset(torch.zeros(1600, 3)), 16)
+    training.batches = iter(training.loader)
+    training.train_for(63, 0.02)
+    assert first, "the earlier optimiser is still there"
+    assert [line.partition(" of")[0] for line in training.said] == ["100 %", "the whole training: 100 %", "100 %"]
+    assert training.said[2].endswith("batch 16)")
+
+
+def test_a_named_setting_that_the_training_does_not_have_is_said(loop):
+    training = loop(replace(MEASURED, batch_size=64, label="batch 64"), is_named=True)
+    training.train_for(10, 0.02)
+    assert training.said == [
+        "this training uses batch 8, 32-true, 1 rank on cpu, and is compared with 'batch 64', as you asked"
+    ]
+
+
+def test_a_second_watcher_in_the_process_does_nothing(loop):
+    training = loop()
+    second = LiveRate(Expectation("mine", (MEASURED,), False, 300.0), training.said.append)
+    second.start()
+    training.train_for(62, 0.01)
+    second.close()
+    assert len(training.said) == 1
+
+
+def test_nothing_is_compared_in_a_run_of_a_sweep(loop, monkeypatch):
+    monkeypatch.setattr(reporting, "is_measured", True)
+    training = loop()
+    training.train_for(62, 0.01)
+    training.live.close()
+    assert training.said == []
+
+
+def test_a_compiled_step_of_an_optimiser_makes_no_difference(loop):
+    training = loop()
+    (optimizer,) = training.optimizers
+    optimizer.step = torch.compile(optimizer.step, backend="eager")
+    training.train_for(10, 0.1)
+    assert training.said == []
+
+
+def test_a_scripted_module_may_use_autocast(loop):
+    loop()
+
+    class Casting(torch.nn.Module):
+        def forward(self, x):
+            with torch.autocast("cpu", torch.bfloat16):
+                return x @ x
+
+    assert torch.jit.script(Casting())(torch.ones(2, 2)).dtype is torch.bfloat16
 
 
 def test_the_ratio_goes_to_the_open_mlflow_run(loop, tmp_path, monkeypatch):

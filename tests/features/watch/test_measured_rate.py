@@ -35,7 +35,7 @@ def expecting(*rates, is_named=False):
 
 def test_an_expectation_survives_the_environment_variable():
     expectation = expecting(RATE, LARGER)
-    assert Expectation.parse(expectation.text()) == expectation
+    assert Expectation.from_json(expectation.to_json()) == expectation
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,11 @@ def test_of_several_machines_this_one_counts_and_otherwise_the_latest():
     elsewhere = replace(RATE, machine="other", measured_on="2026-11-25")
     assert choose(expecting(RATE, elsewhere), LIVE, "this") == RATE
     assert choose(expecting(RATE, elsewhere), LIVE, "third") == elsewhere
+
+
+def test_only_what_this_machine_measured_is_in_question():
+    elsewhere = replace(RATE, setting="c", label="batch 32 | env.X=1", machine="other")
+    assert choose(expecting(RATE, elsewhere), LIVE, "this") == RATE
 
 
 def test_a_long_list_of_settings_is_cut():

@@ -69,5 +69,5 @@ def test_what_cannot_be_compared_is_refused(folder, arguments, sentence):
 def test_a_sweep_without_a_rate_is_refused(folder):
     for path in folder.root.glob("runs/*/record.json"):
         path.unlink()
-    with pytest.raises(InputError, match="example has measured no training yet: measure it with `accelsweep run`"):
+    with pytest.raises(InputError, match="example has no training measured yet: measure it with `accelsweep run`"):
         expectation_of("example")

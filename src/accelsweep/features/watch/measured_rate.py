@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from accelsweep.results import UNSEEN_PRECISION
 
-VARIABLE = "ACCELSWEEP_WATCH"
+EXPECTATION_VARIABLE = "ACCELSWEEP_WATCH"
 """The environment variable through which `accelsweep watch` passes an `Expectation` to the command."""
 
 
@@ -50,13 +50,13 @@ class Expectation:
     is_named: bool
     every_seconds: float
 
-    def text(self) -> str:
-        """Return it as JSON."""
+    def to_json(self) -> str:
+        """Return it as a JSON text."""
         return json.dumps(asdict(self))
 
     @classmethod
-    def parse(cls, text: str) -> Expectation:
-        """Return what `text` has written."""
+    def from_json(cls, text: str) -> Expectation:
+        """Return the expectation that `to_json` has written."""
         fields = json.loads(text)
         return cls(**{**fields, "rates": tuple(MeasuredRate(**rate) for rate in fields["rates"])})
 
@@ -91,20 +91,21 @@ class LiveSetting:
 def choose(expectation: Expectation, live: LiveSetting, machine: str | None) -> MeasuredRate | str:
     """Return the rate to compare a training with; a sentence if there is none, or more than one.
 
-    Of rates measured on several machines, that of this `machine` is taken, otherwise the latest.
+    If any were measured on this `machine`, only those count. Of one setting's rates, the latest is taken.
     """
     matching = [rate for rate in expectation.rates if expectation.is_named or live.matches(rate)]
+    matching = [rate for rate in matching if rate.machine == machine] or matching
     settings = list(dict.fromkeys(rate.setting for rate in matching))
     if len(settings) == 1:
-        here = [rate for rate in matching if rate.machine == machine]
-        return max(here or matching, key=lambda rate: rate.measured_on)
-    labels = _listed(matching if settings else expectation.rates)
-    if not settings:
-        return (
-            f"this training uses {live}, which {expectation.sweep} has not measured; it has {labels}: name the setting "
-            "to compare with (--setting), or measure this one"
-        )
-    return f"this training uses {live}, which may be any of {labels}: name the setting to compare with (--setting)"
+        return max(matching, key=lambda rate: rate.measured_on)
+    remedy = "name the setting to compare with (--setting or setting=)"
+    if settings:
+        return f"this training uses {live}, which may be any of {_listed(matching)}: {remedy}"
+    known = _listed(expectation.rates)
+    return (
+        f"this training uses {live}, which {expectation.sweep} has not measured; it has {known}: {remedy}, or measure "
+        "this one"
+    )
 
 
 def _listed(rates: Sequence[MeasuredRate], most: int = 8) -> str:

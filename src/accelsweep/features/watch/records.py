@@ -37,8 +37,8 @@ def expectation_of(sweep: str | Path, setting: str | None = None, every_minutes:
     wanted = None if setting is None else resolve_setting(folder, setting)
     rates = [rate for rate in measured_rates(folder) if wanted in (None, rate.setting)]
     if not rates:
-        what = "no training" if wanted is None else f"nothing of {setting!r}"
-        raise InputError(f"{folder.name} has measured {what} yet: measure it with `accelsweep run` first")
+        what = "no training measured yet" if wanted is None else f"no measurement of {setting!r} yet"
+        raise InputError(f"{folder.name} has {what}: measure it with `accelsweep run` first")
     return Expectation(folder.name, tuple(rates), wanted is not None, every_minutes * 60)
 
 

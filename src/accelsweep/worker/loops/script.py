@@ -41,6 +41,9 @@ WATCHED_STEPS = 3
 STRATEGIES = {"DistributedDataParallel": "ddp", "FullyShardedDataParallel": "fsdp", "DataParallel": "dp"}
 """Classes that wrap a module -> the strategy's name."""
 
+UNSEEN_STRATEGY = "unknown"
+"""The strategy of ranks whose model is in no such wrapper."""
+
 _REMEDY = "set samples_per_step in accelsweep.yaml"
 
 
@@ -119,7 +122,7 @@ class SampleCount:
             raise InputError(f"steps contain {found} samples: {_REMEDY}")
 
     def take(self, fed: Fed) -> int:
-        """Return the number of samples that the script reported and its loader yielded, and take them out of `fed`."""
+        """Return how many samples the script reported or its loader yielded, and take them out of `fed`."""
         if self._is_reported:
             samples, fed.reported = fed.reported, 0
             return samples
@@ -236,11 +239,14 @@ class WatchedSteps:
                 if self.count is not None and self.count.loader == key:
                     self.epoch_ends.append(self._steps)
                 raise
-            if (self.count is None or self.count.loader == key) and (first := first_tensor(batch)) is not None:
+            if self._wants_batches(key) and (first := first_tensor(batch)) is not None:
                 self._fed.loaders[key].append(first.shape[0])
             return batch
 
         iterator.__next__ = observed
+
+    def _wants_batches(self, loader: int) -> bool:
+        return not self._goes_on and (self.count is None or self.count.loader == loader)
 
     def _watch_scaler(self) -> None:
         """Count the steps that a gradient scaler skips, because the work for them was done."""
@@ -432,7 +438,7 @@ class ScriptLoop:
             )
         self.device = torch.device(spec.config.accelerator) if self.module is None else steps.arithmetic.device
         self.precision = UNSEEN_PRECISION if self.module is None else steps.arithmetic.precision
-        self.strategy = STRATEGIES.get(type(self.module).__name__, "single_device")
+        self.strategy = strategy_of(self.module, spec.world_size)
         self.optimizer = ", ".join(type(optimizer).__name__ for optimizer in steps.optimizers)
         self.epoch_ends = steps.epoch_ends
         _check_effective(spec, self.device)
@@ -456,6 +462,18 @@ class ScriptLoop:
         if hasattr(torch, self.device.type) and hasattr(getattr(torch, self.device.type), "set_device"):
             getattr(torch, self.device.type).set_device(self.device)  # it is another one in another thread
         self._steps.drive(listener)
+
+
+def strategy_of(module: torch.nn.Module | None, ranks: int) -> str:
+    """Return the strategy by which the ranks of a module exchange gradients, or `UNSEEN_STRATEGY`.
+
+    The wrapper need not be the outermost module: Fabric and compiled models have another one around it.
+    """
+    if ranks == 1:
+        return "single_device"
+    names = [] if module is None else [type(each).__name__ for each in module.modules()]
+    sharded = any(name.startswith("FSDP") for name in names)  # classes that `fully_shard` makes
+    return next((STRATEGIES[name] for name in names if name in STRATEGIES), "fsdp" if sharded else UNSEEN_STRATEGY)
 
 
 def _check_effective(spec: RunSpec, device: torch.device) -> None:

@@ -16,7 +16,7 @@ from accelsweep.measure.stalls import pause_limit
 from accelsweep.measure.timed_window import group_of
 from accelsweep.metrics import Metric, not_reached
 from accelsweep.results import ANY_FAILURE, UNSEEN_PRECISION, Doubt, ErrorKind
-from accelsweep.worker.loops.script import ScriptLoop, running_loop
+from accelsweep.worker.loops.script import UNSEEN_STRATEGY, ScriptLoop, running_loop
 from accelsweep.worker.rank_measurement import Measurement, RankReport
 from accelsweep.worker.rank_setup import RankPlace, threads_of
 from accelsweep.worker.run_spec import RunSpec
@@ -80,6 +80,7 @@ class ScriptThroughput:
         """Yield doubts about what the script does in another way than the setting asks for."""
         if loop.precision != UNSEEN_PRECISION:
             yield run_doubts.other_precision(self._spec.config.precision, loop.precision)
+        yield run_doubts.separate_ranks(self._spec.world_size if loop.strategy == UNSEEN_STRATEGY else 1)
         yield run_doubts.other_threads(threads_of(self._spec, self._place), torch.get_num_threads())
 
     def _exclude_pauses(self, found: Sequence[float], report: RankReport) -> None:
