@@ -255,7 +255,7 @@ def test_commands_that_are_no_python_are_compared_by_the_time_of_the_whole_proce
     done = home.accelsweep("run", *words, "repeats=2", "--name", "whole")
     assert done.returncode == 0, done.stdout
     seconds = {
-        record["axes"]["batch_size"]: record["metrics"]["window_seconds"]["value"] for record in records(home, "whole")
+        record["axes"]["batch_size"]: record["metrics"]["process_seconds"]["value"] for record in records(home, "whole")
     }
     assert seconds[10] == pytest.approx(1.3, abs=0.25)
     assert seconds[100] == pytest.approx(0.4, abs=0.25)
