@@ -256,7 +256,8 @@ def test_commands_that_are_no_python_are_compared_by_the_time_of_the_whole_proce
     assert done.returncode == 0, done.stdout
     found = records(home, "whole")
     seconds = {record["axes"]["batch_size"]: record["metrics"]["process_seconds"]["value"] for record in found}
-    assert seconds[10] == pytest.approx(1.3, abs=0.25)
-    assert seconds[100] == pytest.approx(0.4, abs=0.25)
+    assert 1.3 <= seconds[10] < 10, "it sleeps for so long, and starts a shell"
+    assert 0.4 <= seconds[100] < 10
     rates = {record["axes"]["batch_size"]: record["metrics"]["processes_per_hour"]["value"] for record in found}
-    assert rates[100] > 2 * rates[10]
+    assert rates[10] == pytest.approx(3600 / seconds[10])
+    assert rates[100] > rates[10]
