@@ -232,7 +232,7 @@ def test_whatever_goes_wrong_ends_the_watching_with_one_warning(loop):
 
     training = loop(metric_logger=broken)
     training.train_for(400, 0.02)
-    assert training.said == ["accelsweep stopped comparing this training: OSError: the server is gone"]
+    assert training.said == ["stopped comparing this training: OSError: the server is gone"]
 
 
 def test_a_line_that_cannot_be_printed_does_not_reach_the_training(loop):
@@ -322,6 +322,16 @@ def test_another_training_in_the_same_process_is_compared_anew(loop):
     assert first, "the earlier optimiser is still there"
     assert [line.partition(" of")[0] for line in training.said] == ["100 %", "the whole training: 100 %", "100 %"]
     assert training.said[2].endswith("batch 16)")
+
+
+def test_the_precision_of_another_training_is_seen_too(loop):
+    mixed = replace(MEASURED, setting="b", label="bf16-mixed", precision="bf16-mixed")
+    training = loop(MEASURED, mixed)
+    training.train_for(62, 0.01)
+    first, training.optimizers[:] = training.optimizers[:], optimizers(training.model)
+    training.train_for(63, 0.01, autocast=True)
+    assert first, "the earlier optimiser is still there"
+    assert training.said[-1].endswith("bf16-mixed)"), training.said
 
 
 def test_a_named_setting_that_the_training_does_not_have_is_said(loop):

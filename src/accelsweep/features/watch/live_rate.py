@@ -171,7 +171,7 @@ class LiveRate:
         try:
             action()
         except Exception as error:  # noqa: BLE001  as above
-            self._stop(f"accelsweep stopped comparing this training: {type(error).__name__}: {error}")
+            self._stop(f"stopped comparing this training: {type(error).__name__}: {error}")
 
     def _stop(self, reason: str | None = None) -> None:
         # The hook stays until `close`, because torch may be calling its hooks now.

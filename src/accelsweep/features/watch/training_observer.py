@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import statistics
 from collections import defaultdict
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
@@ -25,8 +26,9 @@ class TrainingObserver:
     def __init__(self) -> None:
         """Start observing."""
         self.waited_seconds = 0.0
+        self._restore_autocast: Callable[[], None] = lambda: None
+        self._restore_loaders = self._time_loaders()
         self.begin()
-        self._restore_loaders, self._restore_autocast = self._time_loaders(), self._note_autocast()
 
     def begin(self) -> None:
         """Begin to learn the setting of a training."""
@@ -34,6 +36,8 @@ class TrainingObserver:
         self._steps = defaultdict[int, list[list[int]]](list)
         self._autocast = set[torch.dtype]()
         self._is_learning, self._feeding, self._count = True, 0, 0
+        self._restore_autocast()
+        self._restore_autocast = self._note_autocast()
 
     def step_ended(self) -> None:
         """Note which batches the step that has just ended was fed with."""
@@ -42,7 +46,7 @@ class TrainingObserver:
             self._steps[loader].append(sizes)
         self._batches = defaultdict(list)
 
-    def _time_loaders(self) -> Any:
+    def _time_loaders(self) -> Callable[[], None]:
         iterator: Any = dataloader._BaseDataLoaderIter
         fetch = iterator.__next__
 
@@ -64,7 +68,7 @@ class TrainingObserver:
         except Exception:  # noqa: BLE001  whatever the user's batch is
             self._batches.clear()
 
-    def _note_autocast(self) -> Any:
+    def _note_autocast(self) -> Callable[[], None]:
         enter = torch.autocast.__enter__
 
         @functools.wraps(enter)  # TorchScript reads the source of what is wrapped
@@ -101,7 +105,7 @@ class TrainingObserver:
         self._restore_autocast()
 
 
-def _replace(owner: Any, name: str, new: Any) -> Any:
+def _replace(owner: Any, name: str, new: Any) -> Callable[[], None]:
     """Replace an attribute, and return a function that restores it unless it has been replaced again."""
     old = getattr(owner, name)
     setattr(owner, name, new)
