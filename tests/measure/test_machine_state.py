@@ -308,3 +308,14 @@ def test_the_fingerprint_needs_no_torch():
         "sys.exit('torch' in sys.modules or 'lightning' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("with_psutil", [True, False])
+def test_a_loader_worker_that_has_ended_is_no_foreign_load(monkeypatch, with_psutil):
+    if not with_psutil:
+        monkeypatch.setattr(host, "_psutil", None)
+    before = host.processor_seconds()
+    subprocess.run(
+        [sys.executable, "-c", "import time\nwhile time.process_time() < 0.5: pass"], check=True, close_fds=True
+    )
+    assert host.processor_seconds() - before >= 0.45
