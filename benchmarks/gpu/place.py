@@ -177,11 +177,11 @@ def beside_the_server() -> dict[str, str]:
     """
     if sys.platform != "linux":
         return {}
-    from accelsweep.driver.background_processes import JOB_VARIABLES, start_fork_server
+    from accelsweep.driver.background_processes import start_fork_server
     from accelsweep.ipc import FORK_SERVER_VARIABLE
 
     with tempfile.NamedTemporaryFile(prefix="accelsweep-gpu-", suffix=".log", delete=False) as log:
-        name, server = start_fork_server(ROOT, Path(log.name), environment() | JOB_VARIABLES)
+        name, server = start_fork_server(ROOT, Path(log.name), environment())
     atexit.register(Path(log.name).unlink)
     atexit.register(server.terminate)
     return {FORK_SERVER_VARIABLE: name}

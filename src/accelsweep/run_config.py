@@ -216,6 +216,9 @@ class EntryPoint:
         return {key: str(value) for key, value in arguments.items() if key not in swept}
 
 
+THREADS_VARIABLE = "OMP_NUM_THREADS"
+"""The environment variable from which torch and Lightning take their number of CPU threads."""
+
 PER_RUN = "{run}"
 """Stands for values that differ between runs of the same setting, such as `${now:}` and the output folder."""
 
@@ -306,6 +309,12 @@ class SettingConfig:
     def samples_per_step(self) -> int:
         """The samples in one batch across all ranks; an optimiser step may accumulate several batches."""
         return self.batch_size * self.world_size
+
+    @property
+    def fixed_threads(self) -> int | None:
+        """The CPU threads of each rank according to `threads` or `env.OMP_NUM_THREADS`; None if neither is set."""
+        stated = self.env.get(THREADS_VARIABLE)
+        return int(stated) if stated is not None else self.threads
 
     @property
     def divided_batch_size(self) -> int | None:

@@ -215,6 +215,17 @@ def test_jobs_get_only_listed_secrets_and_sbatch_no_options_and_the_user_is_told
 
 
 @pytest.mark.heavy
+def test_runs_get_the_users_thread_variables_and_not_those_of_snakemakes_jobs(tmp_path, monkeypatch):
+    monkeypatch.setenv("MKL_NUM_THREADS", "3")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    job = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GOTO_NUM_THREADS": "1"}
+    folder = write_plan(tmp_path, make_plan(tmp_path, ["experiment=quickstart"]))
+    monkeypatch.chdir(tmp_path)
+    restore = load_sweep({"sweep": folder.name}, is_main=False).own_thread_variables
+    seen = subprocess.run(["bash", "-c", f"{restore}env"], env=job, capture_output=True, text=True, check=True).stdout
+    assert [line for line in seen.splitlines() if "THREADS" in line] == ["MKL_NUM_THREADS=3"]
+
+
 def test_runs_on_this_machine_keep_all_variables(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "environ", os.environ.copy())

@@ -250,7 +250,7 @@ def test_a_project_is_described_once(make_home: Callable[..., Home]) -> None:
 def test_commands_that_are_no_python_are_compared_by_the_time_of_the_whole_process(
     make_home: Callable[..., Home],
 ) -> None:
-    home = make_home("command")
+    home = make_home("command", OMP_NUM_THREADS="2")
     words = ("--entry", "./train.sh {batch_size}", "measure.scope=process", "batch_size=10,100", "accelerator=cpu")
     done = home.accelsweep("run", *words, "repeats=2", "--name", "whole")
     assert done.returncode == 0, done.stdout
@@ -261,3 +261,5 @@ def test_commands_that_are_no_python_are_compared_by_the_time_of_the_whole_proce
     rates = {record["axes"]["batch_size"]: record["metrics"]["processes_per_hour"]["value"] for record in found}
     assert rates[10] == pytest.approx(3600 / seconds[10])
     assert rates[100] > rates[10]
+    logs = [path.read_text() for path in home.path.glob("sweeps/whole/runs/*/run.log")]
+    assert logs == ["OMP 2, MKL unset\n"] * 4, "not the single thread of a job of Snakemake"

@@ -21,7 +21,6 @@ from shared_fork_server import beside_the_server
 from tiny_sweep import CONFIG, plan_sweep
 
 from accelsweep import ipc
-from accelsweep.driver.background_processes import JOB_VARIABLES
 from accelsweep.executor.fork_client import differences, process_state
 from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.ipc import FORK_SERVER_VARIABLE, address
@@ -64,7 +63,7 @@ class Job:
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "accelsweep.executor", *map(str, arguments)],
             cwd=home,
-            env={**os.environ, **JOB_VARIABLES, LEASE_FOLDER_VARIABLE: str(home / "leases"), **variables},
+            env={**os.environ, LEASE_FOLDER_VARIABLE: str(home / "leases"), **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -10,7 +10,6 @@ import yaml
 from shared_fork_server import beside_the_server
 from tiny_sweep import plan_sweep
 
-from accelsweep.driver.background_processes import JOB_VARIABLES
 from accelsweep.executor.prepare_data import GENERATED_DATA, prepare
 
 pytestmark = pytest.mark.real
@@ -70,7 +69,7 @@ def home(tmp_path, monkeypatch):
 def run_prepare(home):
     """Prepare as a sweep does: forked from the fork server."""
     command = [sys.executable, "-m", "accelsweep.executor", "--prepare", "sweeps/tiny"]
-    environment = {**os.environ, **JOB_VARIABLES, **beside_the_server()}
+    environment = {**os.environ, **beside_the_server()}
     return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from accelsweep.driver.background_processes import JOB_VARIABLES, start_fork_server
+from accelsweep.driver.background_processes import start_fork_server
 from accelsweep.executor.fork_client import process_state
 from accelsweep.ipc import FORK_SERVER_VARIABLE, address
 from accelsweep.plain_json import sha256_text
@@ -67,7 +67,7 @@ def _server(alike: str) -> str:
     with FileLock(f"{known}.lock"):
         if known.exists() and _is_there(known.read_text()):
             return known.read_text()
-        name, server = start_fork_server(_folder(), known.with_suffix(".log"), {**JOB_VARIABLES, **_alike()})
+        name, server = start_fork_server(_folder(), known.with_suffix(".log"), _alike())
         known.write_text(name)
         atexit.register(server.terminate)
         return name

@@ -515,6 +515,13 @@ def test_numbers_in_env_become_text(home):
     assert setting.config.env == {"OMP_NUM_THREADS": "2"}
 
 
+def test_threads_are_set_in_one_place_and_count_from_one(home):
+    with pytest.raises(InputError, match=r"threads=1 and env\.OMP_NUM_THREADS=2 set the same number: remove one"):
+        make_plan(home, ["+env.OMP_NUM_THREADS=2", "threads=1"])
+    with pytest.raises(InputError, match=r"env\.OMP_NUM_THREADS=0: the number of threads must be a whole number"):
+        make_plan(home, ["+env.OMP_NUM_THREADS=0"])
+
+
 def test_plan_keys_that_differ_between_settings_are_refused(home, own_conf):
     own_conf({f"experiment/{name}.yaml": f"# @package _global_\nrepeats: {n}\n" for name, n in (("a", 3), ("b", 5))})
     with pytest.raises(InputError, match="'repeats' differs"):

@@ -32,6 +32,10 @@ def test_threads_are_the_settings_or_the_plans_or_a_share_of_the_machine(
     assert threads_of(asked, RankPlace(rank=0, local_rank=0, size=2, local_size=2)) == threads
 
 
+def test_an_axis_over_the_variable_for_threads_sets_them(spec) -> None:
+    assert threads_of(spec(threads=None, env={"OMP_NUM_THREADS": "5"}), RankPlace(0, 0, 2, local_size=2)) == 5
+
+
 def test_a_rank_has_at_least_one_thread(spec, monkeypatch) -> None:
     monkeypatch.setattr(linux, "allowed_cores", lambda: {0})
     assert threads_of(spec(threads=None), RankPlace(rank=0, local_rank=0, size=2, local_size=2)) == 1

@@ -86,7 +86,7 @@ class ScalingCurve:
         If the number of threads per rank is fixed, each rank adds its own cores instead.
         """
         configs = [group.config for group in self.members if group.config is not None]
-        shared = all(config.accelerator == "cpu" and config.threads is None for config in configs)
+        shared = all(config.accelerator == "cpu" and config.fixed_threads is None for config in configs)
         return shared and len({config.devices for config in configs}) > 1
 
     def comparable(self, across: Collection[str]) -> list[SettingRuns]:

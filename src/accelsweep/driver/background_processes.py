@@ -186,12 +186,6 @@ def _is_published(folder: SweepFolder, tracking_uri: str | None) -> bool:
     return True  # there is nothing to copy
 
 
-_THREAD_VARIABLES = ("OMP_NUM", "GOTO_NUM", "OPENBLAS_NUM", "MKL_NUM", "VECLIB_MAXIMUM", "NUMEXPR_NUM")
-
-JOB_VARIABLES = {f"{library}_THREADS": "1" for library in _THREAD_VARIABLES}
-"""Environment variables that Snakemake sets for a single-threaded job, such as a block (see snakemake/shell.py)."""
-
-
 @contextlib.contextmanager
 def fork_server(home: Path, log: Path, plans: Iterable[Plan]) -> Iterator[None]:
     """Run a fork server inside the with-block if any of the plans contains runs to fork on this machine.
@@ -205,7 +199,7 @@ def fork_server(home: Path, log: Path, plans: Iterable[Plan]) -> Iterator[None]:
     if not needed or sys.platform != "linux" or FORK_SERVER_VARIABLE in os.environ:
         yield
         return
-    name, server = start_fork_server(home, log, JOB_VARIABLES)
+    name, server = start_fork_server(home, log)
     os.environ[FORK_SERVER_VARIABLE] = name
     try:
         yield
@@ -214,8 +208,8 @@ def fork_server(home: Path, log: Path, plans: Iterable[Plan]) -> Iterator[None]:
         server.terminate()
 
 
-def start_fork_server(home: Path, log: Path, variables: Mapping[str, str]) -> tuple[str, ChildProcess]:
-    """Start a fork server in `home` with these environment `variables`; return its socket name and its process.
+def start_fork_server(home: Path, log: Path, variables: Mapping[str, str] | None = None) -> tuple[str, ChildProcess]:
+    """Start a fork server in `home` with these additional `variables`; return its socket name and its process.
 
     Requests may be sent immediately; the server answers once it has imported torch.
     """
@@ -225,7 +219,7 @@ def start_fork_server(home: Path, log: Path, variables: Mapping[str, str]) -> tu
         listener.listen()
         number = listener.fileno()
         command = [sys.executable, "-P", "-m", "accelsweep.executor.fork_server", str(number)]
-        environment = {**os.environ, **variables}
+        environment = {**os.environ, **(variables or {})}
         return name, ChildProcess(command, cwd=home, log=log, environment=environment, descriptors=(number,))
 
 

@@ -153,6 +153,16 @@ def check_executor(site: Site, executor: str) -> None:
         )
 
 
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "GOTO_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+"""Environment variables that Snakemake sets to the number of a job's threads (snakemake/shell.py)."""
+
 PYTHON_VARIABLE = "ACCELSWEEP_PYTHON"
 """Environment variable with our interpreter's path, for commands in profiles, which are static files."""
 
@@ -265,6 +275,17 @@ class Sweep:
     def before_block(self, wildcards: Any) -> str:
         """Return shell commands that prepare the node for a block."""
         return self.scheduler.before_block(self._block(wildcards).resources) if self.scheduler else ""
+
+    @property
+    def own_thread_variables(self) -> str:
+        """Shell commands that undo how Snakemake sets variables such as OMP_NUM_THREADS for each job.
+
+        Otherwise, whatever reads such a variable in a run would use a single thread.
+        """
+        given = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
+        return f"unset {' '.join(given)}; " + "".join(
+            f"export {name}={shlex.quote(value)}; " for name, value in given.items() if value is not None
+        )
 
     @property
     def before_findings(self) -> str:

@@ -7,6 +7,7 @@ are checked where those objects are built.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -24,7 +25,7 @@ from accelsweep.config.value_errors import FileOf, validated
 from accelsweep.errors import InputError, nearest
 from accelsweep.plain_json import canonical_json
 from accelsweep.registry import Task
-from accelsweep.run_config import LearningRate, Measure, SettingConfig
+from accelsweep.run_config import THREADS_VARIABLE, LearningRate, Measure, SettingConfig
 from accelsweep.schedulers.slurm import refuse_unfit_slurm
 from accelsweep.tasks import task_of, tasks, unused_keys
 from accelsweep.trainer_arguments import (
@@ -67,11 +68,22 @@ def check_setting_config(
         validated(model, given, "", file_of, extra="forbid")
     checked = to_dataclass(SettingConfig, validated(MODELS[SettingConfig], config, "", file_of), config)
     validated(MODELS[LearningRate], checked.optimizer or {}, "optimizer", file_of)
+    _check_threads(checked)
     refuse_unwritable(config)
     converted = {"precision": checked.precision, "env": checked.env}
     if all(config[key] == value for key, value in converted.items()):
         return checked
     return changed(checked, **converted)
+
+
+def _check_threads(config: SettingConfig) -> None:
+    stated, key = config.env.get(THREADS_VARIABLE), f"env.{THREADS_VARIABLE}"
+    if stated is None:
+        return
+    if config.threads is not None:
+        raise InputError(f"threads={config.threads} and {key}={stated} set the same number: remove one of them")
+    if not re.fullmatch(r"[1-9][0-9]*", stated):
+        raise InputError(f"{key}={stated}: the number of threads must be a whole number from 1")
 
 
 def _refuse_unknown_keys(

@@ -111,7 +111,7 @@ def required_resources(config: SettingConfig, site: Site) -> Resources:
     """
     kind = node_kind_for(config, site).name if site.kinds else None
     return _resources(
-        site_for(config, site), kind, config.accelerator, config.devices, config.num_nodes, config.threads
+        site_for(config, site), kind, config.accelerator, config.devices, config.num_nodes, config.fixed_threads
     )
 
 
@@ -188,8 +188,8 @@ def threads_per_rank(config: SettingConfig, site: Site) -> int | None:
     On a cluster, the number is derived from the setting's own request, because its block may contain settings that
     request more.
     """
-    if config.threads is not None or site.scheduler == "local":
-        return config.threads
+    if config.fixed_threads is not None or site.scheduler == "local":
+        return config.fixed_threads
     return max(1, required_resources(config, site).cpus // config.devices)
 
 

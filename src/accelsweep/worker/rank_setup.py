@@ -19,7 +19,7 @@ from typing import NoReturn
 from accelsweep.devices.linux import usable_cores
 from accelsweep.errors import AccelsweepError
 from accelsweep.installation import in_installed
-from accelsweep.run_config import TREE_VARIABLE
+from accelsweep.run_config import THREADS_VARIABLE, TREE_VARIABLE
 from accelsweep.temporary_folders import remove_abandoned_folders, temporary_folder
 from accelsweep.worker.run_spec import RunSpec
 
@@ -56,15 +56,15 @@ class RankPlace:
 
 
 def threads_of(spec: RunSpec, place: RankPlace) -> int:
-    """Return this rank's CPU thread count: `threads` from the config or the plan, or its share of the usable cores."""
-    return spec.config.threads or spec.threads or max(1, usable_cores() // place.local_size)
+    """Return this rank's CPU thread count, from the config or the plan, or else its share of the usable cores."""
+    return spec.config.fixed_threads or spec.threads or max(1, usable_cores() // place.local_size)
 
 
 def set_threads(count: int) -> None:
     """Limit torch to `count` threads. OMP_NUM_THREADS passes the number on to Lightning and loader workers."""
     import torch
 
-    os.environ["OMP_NUM_THREADS"] = str(count)
+    os.environ[THREADS_VARIABLE] = str(count)
     torch.set_num_threads(count)
 
 

@@ -28,7 +28,7 @@ from accelsweep.measure import run_doubts
 from accelsweep.measure.energy import EnergyMeter
 from accelsweep.measure.machine_state import CpuUse, environment
 from accelsweep.metrics import Metric
-from accelsweep.run_config import TREE_VARIABLE
+from accelsweep.run_config import THREADS_VARIABLE, TREE_VARIABLE
 from accelsweep.run_environment import RunEnvironment
 from accelsweep.significant_digits import SECONDS_PER_HOUR
 from accelsweep.worker.entry_point import OFFLINE, TORCHRUN, command_words
@@ -100,7 +100,7 @@ class WholeProcess:
     def _environment(self) -> dict[str, str]:
         """Return the command's environment, in which it is no rank of ours."""
         ours = {*TORCHRUN, "NODE_RANK", TREE_VARIABLE, PYTHON_VARIABLE, "PYTHONSAFEPATH"}
-        threads = {} if (count := self._spec.config.threads) is None else {"OMP_NUM_THREADS": str(count)}
+        threads = {} if (count := self._spec.config.threads) is None else {THREADS_VARIABLE: str(count)}
         entry = self._spec.config.entry
         assert entry is not None, "the planning has checked"
         inherited = {name: value for name, value in os.environ.items() if name not in ours}
