@@ -36,15 +36,14 @@ def truth(small: bool) -> dict[str, Case]:
     return {name: _shrunk(cases[name]) for name in kept}
 
 
-def _resnet(compile: bool = False, **overlay: Any) -> Case:  # noqa: A002  the name that PyTorch's users know
-    model = {"channels_last": True, "compile": compile}
-    settings = {"batch_size": 256, **IMAGES, **overlay}
-    return chosen("resnet50", "random_images", model=model, **settings)
+def _resnet(**overlay: Any) -> Case:
+    settings = {"batch_size": 256, "channels_last": True, **IMAGES, **overlay}
+    return chosen("resnet50", "random_images", **settings)
 
 
 def compiled() -> Case:
     """Return the network that torch.compile is judged by."""
-    return _resnet(precision="bf16-mixed", compile=True)
+    return _resnet(precision="bf16-mixed", compile="default")
 
 
 def gpt2(batch_size: int) -> Case:

@@ -33,6 +33,10 @@ WINDOW_KEYS = ("measure.warmup_steps", "measure.min_steps", "measure.max_steps",
 
 TARGET_KEYS = ("measure.target", "measure.max_samples", "measure.validate_every_samples")
 
+GRADIENT_KEYS = ("activation_checkpointing", "gradient_accumulation")
+
+MODULE_KEYS = (*GRADIENT_KEYS, "compile", "compile_options", "channels_last", "loader")
+
 QUALITY_KEYS = (
     "measure.quality_samples",
     "measure.quality_metric",

@@ -208,6 +208,9 @@ class Effective:
     optimizer: str
     deterministic: bool = False
     matmul_precision: str = "highest"
+    compiled: tuple[str, ...] = ()
+    checkpointed_modules: int = 0
+    numa_node: int | None = None
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,36 @@ class Measure:
         return self.concurrency > 1
 
 
+@dataclass(frozen=True)
+class CompileOptions:
+    """Arguments of torch.compile, apart from its mode. If `dynamic` is None, torch decides after a first change."""
+
+    dynamic: Flag | None = None
+    fullgraph: Flag = False
+
+
+@dataclass(frozen=True)
+class LoaderOptions:
+    """Arguments that replace those with which a DataLoader is built; None leaves an argument as it is."""
+
+    num_workers: Natural | None = None
+    prefetch_factor: Count | None = None
+    pin_memory: Flag | None = None
+    persistent_workers: Flag | None = None
+
+    @property
+    def replaced(self) -> dict[str, Any]:
+        """The arguments that are replaced."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+
+MatmulPrecision = Literal["highest", "high", "medium"]
+
+EVERY_BLOCK = "blocks"
+"""The value of `activation_checkpointing` that stands for every block of a model, whatever its class."""
+
 VERSION = "version"
 """The axis and config key that identify a version."""
 
@@ -233,6 +263,9 @@ class SettingConfig:
     `raw` is the mapping as written, with the user's own keys, and must not be modified; configs with equal `raw` are
     equal. `devices` is the number of ranks per node, `batch_size` is per rank, `threads` is the number of CPU threads
     per rank (None: chosen on the machine), and `env` contains the run's environment variables.
+
+    `matmul_precision` to `numa` apply to any module and loader. `activation_checkpointing` is `blocks` or the names of
+    classes, and `gradient_accumulation` the number of batches in an optimiser step; None leaves both as they are.
     """
 
     raw: Mapping[str, Any]
@@ -250,6 +283,14 @@ class SettingConfig:
     launcher: Literal["fork", "spawn"] = "fork"
     threads: Count | None = None
     env: dict[str, str] = field(default_factory=dict)
+    matmul_precision: MatmulPrecision | None = None
+    compile: CompileMode | None = None
+    compile_options: CompileOptions = field(default_factory=CompileOptions)
+    channels_last: Flag | Literal["auto"] = False
+    activation_checkpointing: Text | tuple[Text, ...] | None = None
+    gradient_accumulation: Count | None = None
+    loader: LoaderOptions = field(default_factory=LoaderOptions)
+    numa: Natural | Literal["auto"] | None = None
     task: Text = "train_throughput"
     optimizer: Node | None = None
     trainer: Node = field(default_factory=dict)
@@ -258,7 +299,12 @@ class SettingConfig:
     def from_json(cls, written: Mapping[str, Any]) -> SettingConfig:
         """Return the config from the output of `dataclasses.asdict`, which has already been validated."""
         entry = written.get("entry")
-        nested = {"measure": Measure(**written["measure"]), "entry": entry and EntryPoint.from_json(entry)}
+        nested = {
+            "measure": Measure(**written["measure"]),
+            "entry": entry and EntryPoint.from_json(entry),
+            "compile_options": CompileOptions(**written["compile_options"]),
+            "loader": LoaderOptions(**written["loader"]),
+        }
         return cls(**{**written, **nested})
 
     def __eq__(self, other: object) -> bool:
@@ -354,9 +400,10 @@ class SettingConfig:
         return self.data_target == MODULE_DATA
 
     @property
-    def compiles(self) -> bool:
-        """Whether a built-in model is compiled (`model.compile`)."""
-        return bool(self.model.get("compile"))
+    def recomputed_classes(self) -> tuple[str, ...]:
+        """The names of the classes, or `EVERY_BLOCK`, whose activations are recomputed in the backward pass."""
+        stated = self.activation_checkpointing
+        return (stated,) if isinstance(stated, str) else tuple(stated or ())
 
     @property
     def all_folds(self) -> bool:

@@ -7,7 +7,15 @@ from typing import Any
 
 from accelsweep import registry
 from accelsweep.plain_json import look_up
-from accelsweep.registry import BATCH_SEARCH_KEYS, QUALITY_KEYS, TARGET_KEYS, WINDOW_KEYS, Task
+from accelsweep.registry import (
+    BATCH_SEARCH_KEYS,
+    GRADIENT_KEYS,
+    MODULE_KEYS,
+    QUALITY_KEYS,
+    TARGET_KEYS,
+    WINDOW_KEYS,
+    Task,
+)
 
 PROCESS_RATE = "processes_per_hour"
 """The rate of commands that are measured as a whole (`measure.scope=process`)."""
@@ -28,7 +36,7 @@ _CORE = (
         rates=(PROCESS_RATE,),
         unused_keys=(
             *("measure.scenario", "measure.fake_loader"),
-            *(*TARGET_KEYS, *QUALITY_KEYS, *BATCH_SEARCH_KEYS, *WINDOW_KEYS),
+            *("matmul_precision", *MODULE_KEYS, *TARGET_KEYS, *QUALITY_KEYS, *BATCH_SEARCH_KEYS, *WINDOW_KEYS),
         ),
     ),
     Task(
@@ -47,7 +55,7 @@ _CORE = (
         rates=("samples_per_second",),
         unused_keys=(
             *("measure.scenario", "measure.fake_loader", "measure.quality_samples"),
-            *("measure.probe_steps", "measure.matmul_steps", *TARGET_KEYS, *BATCH_SEARCH_KEYS),
+            *("measure.probe_steps", "measure.matmul_steps", "gradient_accumulation", *TARGET_KEYS, *BATCH_SEARCH_KEYS),
         ),
     ),
     Task(
@@ -62,7 +70,7 @@ _CORE = (
         "inference",
         "accelsweep.worker.tasks.inference:Inference",
         rates=("samples_per_second",),
-        unused_keys=("optimizer", "trainer", *TARGET_KEYS, *QUALITY_KEYS, *BATCH_SEARCH_KEYS),
+        unused_keys=("optimizer", "trainer", *GRADIENT_KEYS, *TARGET_KEYS, *QUALITY_KEYS, *BATCH_SEARCH_KEYS),
         without_loop="does not train",
     ),
     Task(

@@ -522,6 +522,52 @@ def test_threads_are_set_in_one_place_and_count_from_one(home):
         make_plan(home, ["+env.OMP_NUM_THREADS=0"])
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "message"),
+    [
+        ("gradient_accumulation=2", "trainer.accumulate_grad_batches=4", "trainer.accumulate_grad_batches=4"),
+        ("compile=default", "+model.compile=true", "model.compile=true"),
+        ("channels_last=true", "+model.channels_last=true", "model.channels_last=true"),
+        ("loader.num_workers=2", "data.num_workers=1", "data.num_workers=1"),
+    ],
+)
+def test_two_keys_for_one_thing_are_refused_with_both_names(home, ours, theirs, message):
+    with pytest.raises(InputError, match=f"{ours} and {message} set the same thing: remove one of them"):
+        make_plan(home, [ours, theirs])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("compile=fast", r"compile='fast'.*default"),
+        ("compile=true", r"compile=True"),
+        ("matmul_precision=tf32", r"matmul_precision='tf32'"),
+        ("channels_last=3", r"channels_last=3: must be true, false or auto"),
+        ("gradient_accumulation=0", r"gradient_accumulation=0"),
+        ("loader.num_workers=-1", r"loader.num_workers=-1"),
+        ("numa=all", r"numa='all': must be the number of a NUMA node, auto or null"),
+        ("activation_checkpointing=3", r"activation_checkpointing=3: must be blocks, the name of a class"),
+        ("+loader.workers=2", r"loader.workers.*num_workers"),
+        ("+compile_options.dynamik=true", r"compile_options.dynamik.*did you mean 'dynamic'"),
+    ],
+)
+def test_invalid_execution_options_are_refused(home, override, message):
+    with pytest.raises(InputError, match=message):
+        make_plan(home, [override])
+
+
+def test_arguments_for_workers_of_a_loader_without_any_are_unsupported(home):
+    plan = make_plan(home, ["loader.num_workers=0,2", "loader.prefetch_factor=4"])
+    first, second = plan.settings
+    assert first.unsupported == "loader.prefetch_factor=4 needs workers, but loader.num_workers=0 has none"
+    assert second.unsupported is None
+
+
+def test_options_that_a_task_has_no_use_for_are_refused_as_axes(home):
+    with pytest.raises(InputError, match=r"gradient_accumulation has several values, but .*inference does not use it"):
+        make_plan(home, ["task=inference", "gradient_accumulation=1,2"])
+
+
 def test_plan_keys_that_differ_between_settings_are_refused(home, own_conf):
     own_conf({f"experiment/{name}.yaml": f"# @package _global_\nrepeats: {n}\n" for name, n in (("a", 3), ("b", 5))})
     with pytest.raises(InputError, match="'repeats' differs"):

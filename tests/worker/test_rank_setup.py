@@ -14,12 +14,19 @@ from types import ModuleType
 
 import pytest
 
-from accelsweep.devices import linux
+from accelsweep.devices import linux, numa
 from accelsweep.errors import AccelsweepError
 from accelsweep.plain_json import canonical_json
 from accelsweep.records.cleanup import remove_ownerless_folders
 from accelsweep.run_config import TREE_VARIABLE
-from accelsweep.worker.rank_setup import CACHE_VARIABLES, RankPlace, VersionTree, empty_compile_caches, threads_of
+from accelsweep.worker.rank_setup import (
+    CACHE_VARIABLES,
+    RankPlace,
+    VersionTree,
+    bind_to_numa_node,
+    empty_compile_caches,
+    threads_of,
+)
 
 
 @pytest.mark.parametrize(("stated", "planned", "threads"), [(2, 3, 2), (2, None, 2), (None, 3, 3), (None, None, 6)])
@@ -34,6 +41,17 @@ def test_threads_are_the_settings_or_the_plans_or_a_share_of_the_machine(
 
 def test_an_axis_over_the_variable_for_threads_sets_them(spec) -> None:
     assert threads_of(spec(threads=None, env={"OMP_NUM_THREADS": "5"}), RankPlace(0, 0, 2, local_size=2)) == 5
+
+
+def test_ranks_on_processors_take_turns_at_the_numa_nodes(spec, monkeypatch) -> None:
+    bound = []
+    monkeypatch.setattr(numa, "nodes", lambda: {0: {0, 1}, 2: {2, 3}})
+    monkeypatch.setattr(numa, "bind", bound.append)
+    for rank in range(4):
+        bind_to_numa_node(spec(numa="auto"), RankPlace(rank, rank, 4, local_size=4))
+    assert bound == [0, 0, 2, 2]
+    assert bind_to_numa_node(spec(numa=2), RankPlace(0, 0, 1, local_size=1)) == 2
+    assert bind_to_numa_node(spec(), RankPlace(0, 0, 1, local_size=1)) is None
 
 
 def test_a_rank_has_at_least_one_thread(spec, monkeypatch) -> None:

@@ -184,7 +184,8 @@ def test_networks_of_torchvision_and_timm_train(run, loop, network):
     images = {"image_size": 32, "channels": 3, "classes": 10, "samples": 64}
     result = run(
         loop=loop,
-        model={"_target_": SUPERVISED, "network": network, "loss": loss, "channels_last": True},
+        model={"_target_": SUPERVISED, "network": network, "loss": loss},
+        channels_last=True,
         data={"_target_": "accelsweep.workloads.datasets.RandomImages", **images},
         measure={**QUICK, "quality_metric": "val_accuracy"},
     )

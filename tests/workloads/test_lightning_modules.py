@@ -125,9 +125,3 @@ def test_a_missing_part_is_reported_with_the_key_to_set():
         Supervised(Recording(lambda _: SimpleNamespace()), nn.CrossEntropyLoss()).training_step((INPUTS, CLASSES), 0)
     with pytest.raises(InputError, match=r"model.network is a int; it must be a torch.nn.Module"):
         Supervised(3, None)
-
-
-def test_compile_and_channels_last_are_axes_of_any_network():
-    module = Supervised(nn.Conv2d(3, 2, 1), nn.CrossEntropyLoss(), channels_last=True)
-    assert next(module.network.parameters()).is_contiguous(memory_format=torch.channels_last)
-    module.training_step((torch.randn(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.long)), 0)

@@ -26,7 +26,7 @@ from pydantic_core import CoreSchema, core_schema
 from accelsweep import registry
 from accelsweep.devices.kinds import Accelerator
 from accelsweep.errors import nearest
-from accelsweep.run_config import Count, LearningRate, Measure, Node, SettingConfig, Text
+from accelsweep.run_config import CompileOptions, Count, LearningRate, LoaderOptions, Measure, Node, SettingConfig, Text
 from accelsweep.tasks import tasks
 
 PRECISIONS = (
@@ -90,6 +90,27 @@ def _no_nul(value: str) -> str:
     return value
 
 
+def _flag_or_auto(value: Any) -> Any:
+    if value != "auto" and not isinstance(value, bool):
+        raise ValueError("must be true, false or auto")
+    return value
+
+
+def _node_or_auto(value: Any) -> Any:
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if value not in (None, "auto") and not is_number:
+        raise ValueError("must be the number of a NUMA node, auto or null")
+    return value
+
+
+def _class_names(value: Any) -> Any:
+    if value is None or isinstance(value, str):
+        return value
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(name, str) for name in value):
+        raise ValueError("must be blocks, the name of a class, a list of such names, or null")
+    return tuple(value)
+
+
 _TextOrNumber = Annotated[Text, BeforeValidator(_number_to_text)]
 
 _CHECKED: Mapping[str, Any] = {
@@ -97,6 +118,9 @@ _CHECKED: Mapping[str, Any] = {
     "batch_size": Annotated[Count, BeforeValidator(_no_text)],
     "precision": Annotated[_TextOrNumber, AfterValidator(_known_precision)],
     "env": dict[Annotated[str, AfterValidator(_variable_name)], Annotated[_TextOrNumber, AfterValidator(_no_nul)]],
+    "channels_last": Annotated[Any, AfterValidator(_flag_or_auto)],
+    "activation_checkpointing": Annotated[Any, AfterValidator(_class_names)],
+    "numa": Annotated[Any, AfterValidator(_node_or_auto)],
     "task": Annotated[Text, AfterValidator(_known_task)],
     "trainer": Annotated[Node, BeforeValidator(_empty_for_none)],
 }
@@ -118,10 +142,14 @@ def _model_of(declaration: type) -> type[BaseModel]:
     return create_model(declaration.__name__, **model_fields)  # type: ignore[call-overload, no-any-return]
 
 
-_Declared = TypeVar("_Declared", SettingConfig, Measure, LearningRate)
+_Declared = TypeVar("_Declared", SettingConfig, Measure, LearningRate, CompileOptions, LoaderOptions)
+
+OPTIONAL_PARTS: Mapping[str, type] = {"compile_options": CompileOptions, "loader": LoaderOptions}
+"""The keys whose mappings may be left out, with what declares their own keys."""
 
 MODELS: Mapping[type, type[BaseModel]] = {
-    declaration: _model_of(declaration) for declaration in (SettingConfig, Measure, LearningRate)
+    declaration: _model_of(declaration)
+    for declaration in (SettingConfig, Measure, LearningRate, *OPTIONAL_PARTS.values())
 }
 """Maps each declaration to the model that validates it."""
 
@@ -165,6 +193,11 @@ def without_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     for name, model in (("measure", MODELS[Measure]), ("optimizer", MODELS[LearningRate])):
         if isinstance(result.get(name), Mapping):
             result[name] = _without_defaults(result[name], model)
+    for name, declaration in OPTIONAL_PARTS.items():
+        if isinstance(result.get(name), Mapping):
+            result[name] = _without_defaults(result[name], MODELS[declaration])
+            if not result[name]:
+                del result[name]
     return result
 
 

@@ -205,6 +205,35 @@ def unsteady(step_seconds: Sequence[float]) -> Doubt | None:
     )
 
 
+def recompiled(count: int, reasons: Sequence[str]) -> Doubt | None:
+    """Return a doubt if torch.compile compiled graphs within the window; `reasons` are torch's own."""
+    if not count:
+        return None
+    why = f": {'; '.join(reasons[:_LISTED_REASONS])}" if reasons else ""
+    return Doubt(
+        code="recompiled",
+        message=f"{count_of(count, 'graph')} {'was' if count == 1 else 'were'} compiled within the window{why}",
+        remedy=(
+            "if shapes change, set compile_options.dynamic=true or give all batches one size; if not, raise "
+            "measure.warmup_steps"
+        ),
+    )
+
+
+_LISTED_REASONS = 3
+
+
+def other_matmul_precision(asked: str | None, found: str) -> Doubt | None:
+    """Return a doubt if the code has set another precision of matrix products than the setting asks for."""
+    if asked in (None, found):
+        return None
+    return Doubt(
+        code="other_matmul_precision",
+        message=f"matmul_precision={asked}, but the code has set {found}, which was measured",
+        remedy="remove torch.set_float32_matmul_precision from the code, or matmul_precision from the sweep",
+    )
+
+
 def stalled(ranks: Sequence[RankStalls], total_seconds: float, without: str, what: str) -> Doubt | None:
     """Return a doubt if `what`, which lasted `total_seconds`, contains stalls.
 

@@ -17,8 +17,8 @@ from accelsweep import registry
 from accelsweep.analysis.statistical_power import MIN_BLOCKS
 from accelsweep.config.grid import CheckedPoint
 from accelsweep.config.prices import Prices
-from accelsweep.config.schema import CONFIG_KEYS, MODELS, changed, to_dataclass
-from accelsweep.config.setting import PLAN_KEYS
+from accelsweep.config.schema import CONFIG_KEYS, MODELS, OPTIONAL_PARTS, changed, to_dataclass
+from accelsweep.config.setting import PLAN_KEYS, override_value
 from accelsweep.config.site import NodeKind, Site
 from accelsweep.config.sweep_options import PILOT_BLOCKS, Analysis, BlockOptions, Limits, Options
 from accelsweep.config.value_errors import FileOf, validated
@@ -63,12 +63,15 @@ def check_setting_config(
         if key not in config and key != "entry":  # which planning adds
             raise InputError(f"the key '{key}' is missing; look in {file_of(key)}")
     validated(MODELS[Measure], config["measure"], "measure", file_of, extra="forbid")
+    for key, declaration in OPTIONAL_PARTS.items():
+        validated(MODELS[declaration], config[key], key, file_of, extra="forbid")
     for model in registry.config_models(""):
         given = {key: config[key] for key in model.model_fields if config.get(key) is not None}
         validated(model, given, "", file_of, extra="forbid")
     checked = to_dataclass(SettingConfig, validated(MODELS[SettingConfig], config, "", file_of), config)
     validated(MODELS[LearningRate], checked.optimizer or {}, "optimizer", file_of)
     _check_threads(checked)
+    _refuse_doubled_keys(checked)
     refuse_unwritable(config)
     converted = {"precision": checked.precision, "env": checked.env}
     if all(config[key] == value for key, value in converted.items()):
@@ -84,6 +87,28 @@ def _check_threads(config: SettingConfig) -> None:
         raise InputError(f"threads={config.threads} and {key}={stated} set the same number: remove one of them")
     if not re.fullmatch(r"[1-9][0-9]*", stated):
         raise InputError(f"{key}={stated}: the number of threads must be a whole number from 1")
+
+
+def _refuse_doubled_keys(config: SettingConfig) -> None:
+    """Raise InputError if one of our keys and a key of the model, the data or the Trainer state the same thing."""
+    stated = {
+        "compile": config.compile,
+        "channels_last": config.channels_last,
+        "gradient_accumulation": config.gradient_accumulation,
+        **{f"loader.{name}": value for name, value in config.loader.replaced.items()},
+    }
+    theirs = {
+        "compile": ("model.compile", config.model.get("compile")),
+        "channels_last": ("model.channels_last", config.model.get("channels_last")),
+        "gradient_accumulation": ("trainer.accumulate_grad_batches", config.trainer.get("accumulate_grad_batches")),
+        **{f"loader.{name}": (f"data.{name}", config.data.get(name)) for name in config.loader.replaced},
+    }
+    for key, value in stated.items():
+        other, their_value = theirs[key]
+        default = 1 if key == "gradient_accumulation" else 0
+        if value not in (None, False) and their_value not in (None, False, default):
+            both = f"{key}={override_value(value)} and {other}={override_value(their_value)}"
+            raise InputError(f"{both} set the same thing: remove one of them")
 
 
 def _refuse_unknown_keys(

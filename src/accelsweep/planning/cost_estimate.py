@@ -38,7 +38,7 @@ ASSUMED_PROCESS_SECONDS = 2.5
 """The extra time for each additional process of a run, which must import its modules and join the other processes."""
 
 ASSUMED_COMPILING_SECONDS = 13.0
-"""The extra time for a run with `model.compile=true` and empty caches."""
+"""The extra time for a run with `compile` and empty caches."""
 
 ASSUMED_BETWEEN_SECONDS = 4.0
 """The time between two blocks, in which a new executor is started."""
@@ -162,7 +162,7 @@ class ObservedTimes:
         if observed := self.overhead.get(_kind(config)):
             return config.measure.min_seconds + median(observed)
         assumed = ASSUMED_OVERHEAD_SECONDS + ASSUMED_PROCESS_SECONDS * (config.world_size - 1)
-        return config.measure.min_seconds + assumed + ASSUMED_COMPILING_SECONDS * config.compiles
+        return config.measure.min_seconds + assumed + ASSUMED_COMPILING_SECONDS * (config.compile is not None)
 
     @property
     def between_blocks(self) -> float:

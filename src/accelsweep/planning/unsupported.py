@@ -39,6 +39,7 @@ def why_unsupported(config: SettingConfig, site: Site) -> str | None:
     return (
         _device_reason(config)
         or _process_reason(config)
+        or _loader_reason(config)
         or _task_reason(config, site)
         or _inventory_reason(config, site)
         or _gpu_limit_reason(config, site)
@@ -69,6 +70,15 @@ def _process_reason(config: SettingConfig) -> str | None:
             f"devices={config.devices} has no effect: measure.scope=process starts one process, and neither an "
             "argument nor a placeholder passes the number on to it"
         )
+    return None
+
+
+def _loader_reason(config: SettingConfig) -> str | None:
+    """Explain why loader arguments contradict each other."""
+    given = config.loader.replaced
+    needs_workers = [name for name in ("prefetch_factor", "persistent_workers") if given.get(name)]
+    if given.get("num_workers") == 0 and needs_workers:
+        return f"loader.{needs_workers[0]}={given[needs_workers[0]]} needs workers, but loader.num_workers=0 has none"
     return None
 
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from accelsweep import registry
 from accelsweep.devices import linux
@@ -32,6 +33,7 @@ from accelsweep.worker.rank_measurement import RankReport
 from accelsweep.worker.rank_setup import (
     RankPlace,
     VersionTree,
+    bind_to_numa_node,
     destroy_process_group,
     dump_stacks_on_signal,
     empty_compile_caches,
@@ -43,6 +45,9 @@ from accelsweep.worker.rank_setup import (
 )
 from accelsweep.worker.run_spec import RunSpec
 from accelsweep.worker.tasks.whole_process import WholeProcess
+
+if TYPE_CHECKING:
+    from accelsweep.worker.loops.execution import LoaderArguments
 
 
 def write_steps(path: Path, rank: int, window: RankWindow) -> None:
@@ -104,16 +109,41 @@ def run_rank(spec: RunSpec) -> None:
 
 def _run_task(spec: RunSpec, place: RankPlace, report: RankReport) -> None:
     if spec.config.whole_process:
+        bind_to_numa_node(spec, place)
         WholeProcess(spec, place).measure(report)
         return
     preload()
+    import torch
+
+    from accelsweep.worker.loops.execution import LoaderArguments
+
     version_tree = set_up_imports()
     began = monotonic()
-    set_threads(threads_of(spec, place))
+    if spec.config.numa != "auto":  # whose nodes share the cores of the machine, as the ranks do
+        report.numa_node = bind_to_numa_node(spec, place)
+    threads = threads_of(spec, place)
+    if spec.config.numa == "auto":
+        report.numa_node = bind_to_numa_node(spec, place)
+    set_threads(threads)
+    if spec.config.matmul_precision is not None:
+        torch.set_float32_matmul_precision(spec.config.matmul_precision)
+    with LoaderArguments(spec.config.loader) as loaders:
+        _run_training(spec, place, report, version_tree, loaders, began)
+
+
+def _run_training(
+    spec: RunSpec,
+    place: RankPlace,
+    report: RankReport,
+    version_tree: VersionTree | None,
+    loaders: LoaderArguments,
+    began: float,
+) -> None:
+    """Measure what the config builds, or the user's own script."""
 
     def measure() -> None:
         if spec.substitute is None:
-            _measure(spec, place, report, version_tree, began)
+            _measure(spec, place, report, version_tree, loaders, began)
             return
         registry.load(spec.substitute)(spec, place, report)
         if version_tree is not None:
@@ -134,7 +164,12 @@ def _run_task(spec: RunSpec, place: RankPlace, report: RankReport) -> None:
 
 
 def _measure(
-    spec: RunSpec, place: RankPlace, report: RankReport, version_tree: VersionTree | None, began: float
+    spec: RunSpec,
+    place: RankPlace,
+    report: RankReport,
+    version_tree: VersionTree | None,
+    loaders: LoaderArguments,
+    began: float,
 ) -> None:
     from accelsweep.worker.rank_measurement import measure, telemetry_identities
     from accelsweep.worker.tasks.task import make_task
@@ -147,6 +182,7 @@ def _measure(
     report.environment["before"] = environment(devices, kind)
     measured = measure(spec, driver, place, StepCount(spec.progress()) if place.rank == 0 else None)
     del driver
+    loaders.check()
     report.environment["after"] = environment(devices, kind)
     if version_tree is not None:
         version_tree.check_modules()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from accelsweep.measure import run_doubts
+from accelsweep.measure.compilation import CompileWatch, compilation_metrics
 from accelsweep.measure.energy import GpuEnergy, PackageEnergy, energy_metrics
 from accelsweep.measure.machine_state import CpuUse, DeviceWatch, foreign_cores
 from accelsweep.measure.memory import ClosingMemory, MemoryWatch, RankMemory, memory_metrics, memory_readers
@@ -67,8 +68,8 @@ def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[
     if place.local_rank == 0:
         energy["package"] = PackageEnergy()
     watches = [DeviceWatch(identity, driver.device.type) for identity in identities]
-    closing_memory, cpu, timer = ClosingMemory(driver.device), CpuUse(), CpuTimer()
-    probes: list[Probe] = [closing_memory, *watches, *energy.values(), cpu, timer]
+    closing_memory, cpu, timer, compiling = ClosingMemory(driver.device), CpuUse(), CpuTimer(), CompileWatch()
+    probes: list[Probe] = [compiling, closing_memory, *watches, *energy.values(), cpu, timer]
 
     def step_done(done: int) -> None:
         timer.step_done(done - rules.warmup)
@@ -96,7 +97,29 @@ def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[
             "device": device_name(driver.device),
         }
     )
-    return _combine(spec, driver, result, ranks, place, watches[0].states if watches else {})
+    measured = _combine(spec, driver, result, ranks, place, watches[0].states if watches else {})
+    return _with_execution(spec, driver, compiling, measured)
+
+
+def _with_execution(spec: RunSpec, driver: Driver, compiling: CompileWatch, measured: Measurement) -> Measurement:
+    """Add what this rank has compiled, and how it executed the modules."""
+    metrics, execution = compilation_metrics(compiling), driver.execution
+    recompilations = compiling.recompilations
+    doubts = [
+        run_doubts.recompiled(recompilations.count, recompilations.reasons),
+        run_doubts.other_matmul_precision(spec.config.matmul_precision, measured.effective.matmul_precision),
+    ]
+    effective = measured.effective
+    if execution is not None:
+        effective = replace(effective, compiled=execution.compiled, checkpointed_modules=execution.checkpoints)
+        if (layout := execution.layout_metric()) is not None:
+            metrics["channels_last_share"] = layout
+    return replace(
+        measured,
+        metrics={**measured.metrics, **metrics},
+        effective=effective,
+        doubts=(*measured.doubts, *filter(None, doubts)),
+    )
 
 
 def telemetry_identities(device: torch.device) -> tuple[str, ...]:
@@ -216,6 +239,7 @@ class RankReport:
         self.metrics: dict[str, Metric] = {}
         self.environment: dict[str, dict[str, Any]] = {}
         self.effective: Effective | None = None
+        self.numa_node: int | None = None
         self.doubts: list[Doubt] = []
         self.breakdown: Breakdown | None = None
         self.traits: Traits | str | None = None
@@ -228,7 +252,7 @@ class RankReport:
 
     def add_window(self, measured: Measurement) -> None:
         """Add the window's results. `environment` must contain the state `before` and `after` the window."""
-        self.effective = measured.effective
+        self.effective = replace(measured.effective, numa_node=self.numa_node)
         self.metrics |= measured.metrics
         self.environment |= measured.states
         states = RunEnvironment(self.environment)

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import NoReturn
 
 from accelsweep.devices.linux import usable_cores
-from accelsweep.errors import AccelsweepError
+from accelsweep.errors import AccelsweepError, Unsupported
 from accelsweep.installation import in_installed
 from accelsweep.run_config import THREADS_VARIABLE, TREE_VARIABLE
 from accelsweep.temporary_folders import remove_abandoned_folders, temporary_folder
@@ -58,6 +58,35 @@ class RankPlace:
 def threads_of(spec: RunSpec, place: RankPlace) -> int:
     """Return this rank's CPU thread count, from the config or the plan, or else its share of the usable cores."""
     return spec.config.fixed_threads or spec.threads or max(1, usable_cores() // place.local_size)
+
+
+def bind_to_numa_node(spec: RunSpec, place: RankPlace) -> int | None:
+    """Bind this rank to its NUMA node, and return the node; None if `numa` is not set.
+
+    With `auto`, a rank on a CPU gets one of the nodes in turn, and any other rank that of its device.
+
+    Raises Unsupported if there is no such node.
+    """
+    from accelsweep.devices import numa
+    from accelsweep.devices.kinds import kind_of
+
+    node = spec.config.numa
+    if node is None:
+        return None
+    if node == "auto":
+        kind = kind_of(spec.config.accelerator)
+        if kind.unavailable_reason() is not None:
+            return None  # which the loop reports
+        identity = kind.telemetry_identity(kind.select_device(place.local_rank))
+        if spec.config.on_gpu:
+            node = None if identity is None else numa.node_of_gpu(identity)
+        else:
+            nodes = list(numa.nodes())
+            node = nodes[place.local_rank * len(nodes) // place.local_size] if nodes else None
+        if node is None:
+            raise Unsupported("numa=auto: the system does not say which NUMA node the device is near: set numa=NUMBER")
+    numa.bind(node)
+    return node
 
 
 def set_threads(count: int) -> None:

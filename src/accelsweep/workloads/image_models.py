@@ -19,9 +19,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from typing_extensions import Unpack
 
-from accelsweep.workloads.lightning_modules import Classifier, ExecutionOptions
+from accelsweep.workloads.lightning_modules import Classifier
 
 
 class SmallCNN(Classifier):
@@ -37,7 +36,6 @@ class SmallCNN(Classifier):
         image_size: int = 8,
         channels: int = 1,
         classes: int = 10,
-        **execution: Unpack[ExecutionOptions],
     ) -> None:
         """`width` is the number of channels in the first stage."""
         layers: list[nn.Module] = []
@@ -45,7 +43,7 @@ class SmallCNN(Classifier):
             stride = 2 if stage > 0 and image_size > 2 else 1
             layers += _conv_bn_relu(channels, width * 2**stage, kernel=3, stride=stride)
             channels, image_size = width * 2**stage, -(-image_size // stride)
-        super().__init__(nn.Sequential(*layers, *_pool_and_classify(channels, classes)), **execution)
+        super().__init__(nn.Sequential(*layers, *_pool_and_classify(channels, classes)))
 
 
 class MLP(Classifier):
@@ -59,7 +57,6 @@ class MLP(Classifier):
         channels: int = 1,
         classes: int = 10,
         features: int | None = None,
-        **execution: Unpack[ExecutionOptions],
     ) -> None:
         """`image_size` is the side length of a square image in pixels; `features`, if set, is a vector's length."""
         layers: list[nn.Module] = [nn.Flatten()]
@@ -67,7 +64,7 @@ class MLP(Classifier):
         for _ in range(depth):
             layers += [nn.Linear(in_features, width), nn.ReLU(inplace=True)]
             in_features = width
-        super().__init__(nn.Sequential(*layers, nn.Linear(in_features, classes)), **execution)
+        super().__init__(nn.Sequential(*layers, nn.Linear(in_features, classes)))
 
 
 class FCN(Classifier):
@@ -78,13 +75,12 @@ class FCN(Classifier):
         features: int = 26752,
         hidden: Sequence[int] = (2048, 2048, 2048),
         classes: int = 26752,
-        **execution: Unpack[ExecutionOptions],
     ) -> None:
         """`features` is the length of each input, and `hidden` is the number of units in each hidden layer."""
         layers: list[nn.Module] = [nn.Flatten()]
         for in_features, out_features in pairwise([features, *hidden, classes]):
             layers += [nn.Linear(in_features, out_features), nn.Sigmoid()]
-        super().__init__(nn.Sequential(*layers[:-1]), **execution)
+        super().__init__(nn.Sequential(*layers[:-1]))
 
 
 class AlexNet(Classifier):
@@ -99,7 +95,6 @@ class AlexNet(Classifier):
         classes: int = 1000,
         hidden: int = 4096,
         dropout: float = 0.0,
-        **execution: Unpack[ExecutionOptions],
     ) -> None:
         """`hidden` is the number of units in the linear layers.
 
@@ -126,7 +121,7 @@ class AlexNet(Classifier):
             nn.ReLU(inplace=True),
             nn.Linear(hidden, classes),
         )
-        super().__init__(nn.Sequential(features, classifier), **execution)
+        super().__init__(nn.Sequential(features, classifier))
 
 
 class AlexNetCifar(Classifier):
@@ -135,7 +130,7 @@ class AlexNetCifar(Classifier):
     Each convolution is followed by 3x3 pooling with stride 2.
     """
 
-    def __init__(self, channels: int = 3, classes: int = 10, **execution: Unpack[ExecutionOptions]) -> None:
+    def __init__(self, channels: int = 3, classes: int = 10) -> None:
         """Images must be 32x32 pixels."""
         layers = nn.Sequential(
             *_conv_relu(channels, 32, kernel=5, padding=2),
@@ -147,7 +142,7 @@ class AlexNetCifar(Classifier):
             nn.Flatten(),
             nn.Linear(64 * 3 * 3, classes),
         )
-        super().__init__(layers, **execution)
+        super().__init__(layers)
 
 
 class VGG16(Classifier):
@@ -163,7 +158,6 @@ class VGG16(Classifier):
         width: int = 64,
         hidden: int = 4096,
         dropout: float = 0.5,
-        **execution: Unpack[ExecutionOptions],
     ) -> None:
         """`width` is the number of channels in the first stage, and `hidden` the number of units in the linear layers.
 
@@ -186,7 +180,7 @@ class VGG16(Classifier):
             nn.Dropout(dropout),
             nn.Linear(hidden, classes),
         )
-        super().__init__(nn.Sequential(nn.Sequential(*features), classifier), **execution)
+        super().__init__(nn.Sequential(nn.Sequential(*features), classifier))
 
 
 class ResNet50(Classifier):
@@ -198,7 +192,6 @@ class ResNet50(Classifier):
         classes: int = 1000,
         blocks: Sequence[int] = (3, 4, 6, 3),
         width: int = 64,
-        **execution: Unpack[ExecutionOptions],
     ) -> None:
         """`width` is the number of channels after the first convolution; images must be at least 32 pixels wide."""
         layers = [*_conv_bn_relu(channels, width, kernel=7, stride=2), nn.MaxPool2d(kernel_size=3, stride=2, padding=1)]
@@ -209,7 +202,7 @@ class ResNet50(Classifier):
                 stride = 2 if stage > 0 and block == 0 else 1
                 layers.append(Bottleneck(in_channels, narrow, stride))
                 in_channels = narrow * Bottleneck.EXPANSION
-        super().__init__(nn.Sequential(*layers, *_pool_and_classify(in_channels, classes)), **execution)
+        super().__init__(nn.Sequential(*layers, *_pool_and_classify(in_channels, classes)))
 
 
 class Bottleneck(nn.Module):
@@ -244,7 +237,6 @@ class ResNetCifar(Classifier):
         channels: int = 3,
         classes: int = 10,
         width: int = 16,
-        **execution: Unpack[ExecutionOptions],
     ) -> None:
         """`width` is the number of channels in the first stage; images must be at least 4 pixels wide."""
         layers = _conv_bn_relu(channels, width, kernel=3)
@@ -255,7 +247,7 @@ class ResNetCifar(Classifier):
                 stride = 2 if stage > 0 and block == 0 else 1
                 layers.append(PlainShortcutBlock(in_channels, out_channels, stride))
                 in_channels = out_channels
-        super().__init__(nn.Sequential(*layers, *_pool_and_classify(in_channels, classes)), **execution)
+        super().__init__(nn.Sequential(*layers, *_pool_and_classify(in_channels, classes)))
 
 
 class PlainShortcutBlock(nn.Module):

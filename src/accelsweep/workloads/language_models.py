@@ -10,9 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from typing_extensions import Unpack
 
-from accelsweep.workloads.lightning_modules import Classifier, ExecutionOptions
+from accelsweep.workloads.lightning_modules import Classifier
 
 
 class GPT2(Classifier):
@@ -26,10 +25,9 @@ class GPT2(Classifier):
         layers: int = 12,
         heads: int = 12,
         dropout: float = 0.0,
-        **execution: Unpack[ExecutionOptions],
     ) -> None:
         """`context` is the maximum sequence length; `width` must be a multiple of `heads`."""
-        super().__init__(_Transformer(vocabulary, context, width, layers, heads, dropout), **execution)
+        super().__init__(_Transformer(vocabulary, context, width, layers, heads, dropout))
 
 
 class _Transformer(nn.Module):
@@ -106,11 +104,9 @@ class CausalSelfAttention(nn.Module):
 class LSTMLanguageModel(Classifier):
     """An embedding, `layers` LSTM layers, and a linear layer that computes the next-token logits at each position."""
 
-    def __init__(
-        self, vocabulary: int = 10_000, hidden: int = 256, layers: int = 2, **execution: Unpack[ExecutionOptions]
-    ) -> None:
+    def __init__(self, vocabulary: int = 10_000, hidden: int = 256, layers: int = 2) -> None:
         """`hidden` is the number of units in every layer, including the embedding."""
-        super().__init__(_LSTM(vocabulary, hidden, hidden, layers, False, vocabulary), **execution)
+        super().__init__(_LSTM(vocabulary, hidden, hidden, layers, False, vocabulary))
 
 
 class BiLSTMTextClassifier(Classifier):
@@ -123,10 +119,9 @@ class BiLSTMTextClassifier(Classifier):
         hidden: int = 64,
         layers: int = 2,
         classes: int = 2,
-        **execution: Unpack[ExecutionOptions],
     ) -> None:
         """`hidden` is the number of units per direction."""
-        super().__init__(_LSTM(vocabulary, embedding, hidden, layers, True, classes), **execution)
+        super().__init__(_LSTM(vocabulary, embedding, hidden, layers, True, classes))
 
 
 class _LSTM(nn.Module):

@@ -1,27 +1,15 @@
-"""LightningModules that wrap a network: `Classifier` for built-in models, `Supervised` for any torch.nn.Module.
-
-`NetworkModule`, the base class of both, determines how the network is executed: compiled or not, and in which memory
-layout.
-"""
+"""LightningModules that wrap a network: `Classifier` for built-in models, `Supervised` for any torch.nn.Module."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypedDict, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import lightning.pytorch as pl
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accelsweep.errors import InputError, Unsupported
-
-
-class ExecutionOptions(TypedDict, total=False):
-    """The keyword arguments that every model passes on to `NetworkModule`."""
-
-    compile: bool | str
-    channels_last: bool | str
+from accelsweep.errors import InputError
 
 
 @runtime_checkable
@@ -33,55 +21,17 @@ class SeesDataAhead(Protocol):
 
 
 class NetworkModule(pl.LightningModule):
-    """A network with its execution options; subclasses add the steps."""
+    """A network; subclasses add the steps."""
 
-    def __init__(
-        self,
-        network: nn.Module,
-        compile: bool | str = False,  # noqa: A002  the name that PyTorch uses
-        channels_last: bool | str = False,
-    ) -> None:
-        """`compile` is True or a torch.compile mode; `channels_last` stores images and convolutions as NHWC.
-
-        `channels_last="auto"` only does so for networks with a four-dimensional weight. Raises Unsupported if
-        `channels_last=True` and there is no such weight, because the option would have no effect.
-        """
+    def __init__(self, network: nn.Module) -> None:
+        """Keep the network, whose inputs are those of `forward`."""
         super().__init__()
         self.network = network
-        has_convolutions = any(parameter.dim() == 4 for parameter in network.parameters())
-        if channels_last and channels_last != "auto" and not has_convolutions:
-            raise Unsupported(
-                "model.channels_last=true would have no effect: the network has no convolutions of images"
-            )
-        self._channels_last = bool(channels_last) and has_convolutions
-        if self._channels_last:
-            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        mode = compile if isinstance(compile, str) else None
-        self._call: Callable[..., Any] = torch.compile(_call, mode=mode) if compile else _call
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the network's outputs for `inputs` (samples, ...)."""
-        outputs: Tensor = self.call_network(inputs)
+        outputs: Tensor = self.network(inputs)
         return outputs
-
-    def call_network(self, *inputs: Any, **named: Any) -> Any:
-        """Call the network, compiled if requested, with images in the chosen memory layout."""
-        inputs = tuple(map(self._to_layout, inputs))
-        return self._call(self.network, *inputs, **{name: self._to_layout(value) for name, value in named.items()})
-
-    def _to_layout(self, value: Any) -> Any:
-        if self._channels_last and isinstance(value, Tensor) and value.dim() == 4:
-            return value.contiguous(memory_format=torch.channels_last)
-        return value
-
-
-def _call(network: nn.Module, *inputs: Any, **named: Any) -> Any:
-    """Call `network`.
-
-    This function is compiled instead of the network, because `network.compile()` silently skips an `nn.Sequential`
-    (torch 2.13).
-    """
-    return network(*inputs, **named)
 
 
 class Classifier(NetworkModule):
@@ -121,8 +71,6 @@ class Supervised(NetworkModule):
         loss: nn.Module | None = None,
         inputs: str | Sequence[str] | None = None,
         target: str = "labels",
-        compile: bool | str = False,  # noqa: A002  the name that PyTorch uses
-        channels_last: bool | str = False,
     ) -> None:
         """`loss(outputs, target)` returns a scalar; it is None if the network returns its own loss, as in transformers.
 
@@ -131,7 +79,7 @@ class Supervised(NetworkModule):
         """
         if not isinstance(network, nn.Module):
             raise InputError(f"model.network is a {type(network).__name__}; it must be a torch.nn.Module")
-        super().__init__(network, compile=compile, channels_last=channels_last)
+        super().__init__(network)
         self.loss = loss
         self._inputs = [inputs] if isinstance(inputs, str) else inputs
         self._target = target
@@ -158,7 +106,7 @@ class Supervised(NetworkModule):
     def _evaluate(self, batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the outputs (samples, ...), the loss, and the target if the batch contains one."""
         inputs, named, target = self._split_mapping(batch) if isinstance(batch, Mapping) else self._split(batch)
-        returned = self.call_network(*inputs, **named)
+        returned = self.network(*inputs, **named)
         outputs = _outputs_in(returned)
         if self.loss is None:
             return outputs, _loss_in(returned), target

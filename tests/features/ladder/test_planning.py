@@ -109,14 +109,7 @@ def test_no_rung_of_the_shipped_ladder_is_unsupported_for_a_plain_network(home):
     network = "model.network._target_=torch.nn.Identity"
     plan = make_plan(home, ["experiment=ladder", "accelerator=cpu", "model=supervised", network])
     assert [setting.unsupported for setting in plan.settings] == [None] * 8
-    model = {setting.axes["rung"]: setting.config.model for setting in plan.settings}
-    executions = {(step["channels_last"], step["compile"]) for step in model.values()}
-    assert executions == {(False, False), (True, False), ("auto", False), ("auto", True)}
-    assert (model["4_channels_last"]["channels_last"], model["7_compiled"]["compile"]) == (True, True)
-
-
-def test_compile_and_channels_last_of_a_plain_network_are_axes(home):
-    axes = ["model.network._target_=torch.nn.Identity", "model.compile=false,true", "model.channels_last=false,true"]
-    plan = make_plan(home, ["model=supervised", *axes])
-    assert plan.manifest.axes == ("model.compile", "model.channels_last")
-    assert len(plan.manifest.settings) == 4
+    steps = {setting.axes["rung"]: setting.config for setting in plan.settings}
+    executions = {(step.channels_last, step.compile) for step in steps.values()}
+    assert executions == {(False, None), (True, None), ("auto", None), ("auto", "default")}
+    assert (steps["4_channels_last"].channels_last, steps["7_compiled"].compile) == (True, "default")

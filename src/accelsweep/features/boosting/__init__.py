@@ -1,6 +1,6 @@
 """`task=boosting`: boosted trees, trained with XGBoost, LightGBM or scikit-learn."""
 
-from accelsweep.registry import BATCH_SEARCH_KEYS, QUALITY_KEYS, TARGET_KEYS, Feature, Task
+from accelsweep.registry import BATCH_SEARCH_KEYS, MODULE_KEYS, QUALITY_KEYS, TARGET_KEYS, Feature, Task
 
 FEATURE = Feature(
     name="boosting",
@@ -14,6 +14,8 @@ FEATURE = Feature(
                 *("optimizer", "trainer", "batch_size", "precision", "measure.fake_loader", "measure.scenario"),
                 *("data.placement", "data.preprocess", "data.num_workers", "data.prefetch_factor"),
                 *(
+                    "matmul_precision",
+                    *MODULE_KEYS,
                     *TARGET_KEYS,
                     *QUALITY_KEYS,
                     *(key for key in BATCH_SEARCH_KEYS if key != "measure.rank_memory_bytes"),

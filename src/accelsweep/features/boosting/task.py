@@ -37,7 +37,7 @@ class Fitting:
     """Drives the fits."""
 
     name, precision, optimizer, accumulate = "boosting", "32-true", "none", 1
-    optimizer_steps = None
+    optimizer_steps = execution = None
     booster: Booster
     sets: RowSets
     prepare_seconds: float | None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Unpack
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from accelsweep.errors import InputError, Unsupported
 from accelsweep.measure.batch_size import declared_batch_size
-from accelsweep.workloads.lightning_modules import Classifier, ExecutionOptions
+from accelsweep.workloads.lightning_modules import Classifier
 from accelsweep.workloads.training_stream import make_loader, rank_and_size
 
 Batch = tuple[Tensor, Tensor]
@@ -76,7 +76,6 @@ class Distillation(Classifier):
         overlap: bool = False,
         temperature: float = 4.0,
         teacher_weight: float = 0.9,
-        **execution: Unpack[ExecutionOptions],
     ) -> None:
         """`teacher_device` is a torch device such as `cpu` or `cuda:1`; None uses the student's.
 
@@ -91,7 +90,7 @@ class Distillation(Classifier):
                 f"model.temperature={temperature} must be more than 0, and model.teacher_weight={teacher_weight} must "
                 "be between 0 and 1"
             )
-        super().__init__(student, **execution)
+        super().__init__(student)
         self._teacher = Teacher(teacher, overlap)
         self._teacher_device = None if teacher_device is None else _parse_device(teacher_device)
         self._temperature, self._teacher_weight = temperature, teacher_weight

@@ -1,6 +1,6 @@
 """`task=kernels`: single operations, to find a device's best rate and the size at which it starts to pay off."""
 
-from accelsweep.registry import BATCH_SEARCH_KEYS, QUALITY_KEYS, TARGET_KEYS, Feature, Task
+from accelsweep.registry import BATCH_SEARCH_KEYS, MODULE_KEYS, QUALITY_KEYS, TARGET_KEYS, Feature, Task
 
 FEATURE = Feature(
     name="kernels",
@@ -12,7 +12,7 @@ FEATURE = Feature(
             rates=("samples_per_second", "flops_per_second", "bytes_per_second"),
             unused_keys=(
                 *("optimizer", "trainer", "data", "measure.fake_loader", "measure.scenario"),
-                *(*TARGET_KEYS, *QUALITY_KEYS, *BATCH_SEARCH_KEYS),
+                *(*MODULE_KEYS, *TARGET_KEYS, *QUALITY_KEYS, *BATCH_SEARCH_KEYS),
             ),
             without_loop="does not train",
             check="accelsweep.features.kernels.checks:check",

@@ -1,8 +1,8 @@
 """Inference under a query load (`measure.scenario=server`), and checks with MLPerf's LoadGen."""
 
-from accelsweep.registry import BATCH_SEARCH_KEYS, QUALITY_KEYS, TARGET_KEYS, ConfigKeys, Feature, Task
+from accelsweep.registry import BATCH_SEARCH_KEYS, GRADIENT_KEYS, QUALITY_KEYS, TARGET_KEYS, ConfigKeys, Feature, Task
 
-_UNUSED = ("optimizer", "trainer", *TARGET_KEYS, *QUALITY_KEYS, *BATCH_SEARCH_KEYS)
+_UNUSED = ("optimizer", "trainer", *GRADIENT_KEYS, *TARGET_KEYS, *QUALITY_KEYS, *BATCH_SEARCH_KEYS)
 _LOAD = ("serving.latency_ms", "serving.latency_percentile", "serving.max_wait_ms", "serving.workers")
 
 FEATURE = Feature(

@@ -63,6 +63,9 @@ class Bench:
         self.doubts: list[Doubt] = []
         self._others: RemoteWorkers | None = None
         self._device, self._boards = answering.device, telemetry_identities(answering.device)
+        with answering.execution, torch.inference_mode(), self._autocast():
+            self._call(self._move(collate(self._samples[:1])), 0)
+        answering.execution.check()
 
     def __enter__(self) -> Self:
         """Limit the threads to one worker's share, so that a single query uses no more threads than under load."""

@@ -27,6 +27,7 @@ from accelsweep.devices.kinds import timed_device
 from accelsweep.errors import InputError
 from accelsweep.heartbeat import Heartbeat
 from accelsweep.results import ScriptTrainer
+from accelsweep.worker.loops.execution import ModuleExecution, run_as_written
 from accelsweep.worker.loops.loop import (
     Measured,
     StepListener,
@@ -84,11 +85,11 @@ def running_loop() -> EntryLoop:
 class _EntryCallback(StepCallback):
     """Reports the steps of each phase of the measurement, counted from the start of the phase."""
 
-    def __init__(self, spec: RunSpec) -> None:
+    def __init__(self, spec: RunSpec, execution: ModuleExecution) -> None:
         assert spec.config.entry is not None
         heartbeat = Heartbeat(spec.heartbeat(RankPlace.of(spec).rank))
         samples = spec.config.entry.samples_per_step
-        super().__init__(None, heartbeat, spec.world_size, spec.run_seconds, samples)
+        super().__init__(None, heartbeat, spec.world_size, spec.run_seconds, samples, execution)
         self._spec = spec
         self._seen_first = False
         self.began_at = self.first_step_seconds = math.nan
@@ -241,6 +242,7 @@ class EntryLoop(TrainerLoop):
         for buffer in module.buffers():
             memo[id(buffer)] = buffer.to("meta")
         copied = copy.deepcopy(module, memo)
+        run_as_written(copied)
         for part in copied.modules():
             if isinstance(part, Metric):  # many read values, which meta tensors do not have
                 for name in ("forward", "update", "compute"):
@@ -256,7 +258,8 @@ def observe_trainers(spec: RunSpec, measure: Callable[[ScriptTrainer], None]) ->
     """Make this process's first `Trainer.fit` call `measure` in place of training, and then raise `Measured`."""
     init, fit = pl.Trainer.__init__, pl.Trainer.fit
     signature, fit_signature = inspect.signature(init), inspect.signature(fit)
-    callback = _EntryCallback(spec)
+    execution = ModuleExecution(spec.config)
+    callback = _EntryCallback(spec, execution)
     left_out: dict[pl.Trainer, list[Callback]] = {}
 
     @functools.wraps(init)
@@ -283,7 +286,8 @@ def observe_trainers(spec: RunSpec, measure: Callable[[ScriptTrainer], None]) ->
             sys.stderr.write("accelsweep: left out ckpt_path, because a measured training never resumes\n")
         strip_callbacks(given.arguments["model"], LEFT_OUT, left_out[trainer])
         trainer.callbacks.append(callback)  # type: ignore[attr-defined]
-        fit(**given.arguments)
+        with execution:
+            fit(**given.arguments)
 
     pl.Trainer.__init__ = observed_init  # type: ignore[method-assign]
     pl.Trainer.fit = observed_fit  # type: ignore[method-assign, assignment]
@@ -321,7 +325,7 @@ def _measured_arguments(spec: RunSpec, given: Mapping[str, Any], left_out: list[
     Callbacks that are removed are added to `left_out`.
     """
     assert spec.config.entry is not None
-    callbacks = given.get("callbacks") or []
+    callbacks, accumulate = given.get("callbacks") or [], spec.config.gradient_accumulation
     callbacks = [callbacks] if isinstance(callbacks, Callback) else list(callbacks)
     return {
         **given,
@@ -330,4 +334,5 @@ def _measured_arguments(spec: RunSpec, given: Mapping[str, Any], left_out: list[
         "logger": ScratchLogger(spec.scratch()),
         "default_root_dir": str(spec.scratch()),
         **spec.config.entry.trainer,
+        **({} if accumulate is None else {"accumulate_grad_batches": accumulate}),
     }

@@ -26,6 +26,7 @@ from accelsweep.trainer_arguments import (
     reserved_message,
 )
 from accelsweep.worker.error_classification import is_interrupt
+from accelsweep.worker.loops.execution import ModuleExecution
 from accelsweep.worker.loops.loop import (
     StepListener,
     TrainingLength,
@@ -236,6 +237,7 @@ class LightningLoop(TrainerLoop):
     """A training loop that uses Lightning's Trainer; its attributes are read back from the Trainer."""
 
     _trainer: RunTrainer
+    execution: ModuleExecution
 
     def __init__(self, spec: RunSpec, length: TrainingLength | None = None) -> None:
         """Build the Trainer. Raises Unsupported if Lightning or the machine rejects the combination.
@@ -244,7 +246,10 @@ class LightningLoop(TrainerLoop):
         """
         self._spec = spec
         heartbeat = Heartbeat(spec.heartbeat(RankPlace.of(spec).rank))
-        callback = StepCallback(spec.config.batch_size, heartbeat, spec.world_size, spec.run_seconds)
+        execution = ModuleExecution(spec.config)
+        callback = StepCallback(
+            spec.config.batch_size, heartbeat, spec.world_size, spec.run_seconds, execution=execution
+        )
         super().__init__("lightning", _build_trainer(spec, callback, length, lambda: self.epoch_samples), callback)
         self.data: pl.LightningDataModule | None = None
         self.optimizer = "none"
@@ -275,7 +280,8 @@ class LightningLoop(TrainerLoop):
             self._trainer.val_check_interval = validation.every_steps
             self._trainer.check_val_every_n_epoch = None  # so that the interval counts steps across epochs
         try:
-            self._trainer.fit(module, datamodule=self.data)
+            with self.execution:
+                self._trainer.fit(module, datamodule=self.data)
             self._keep_logged()
         except BaseException as error:
             if is_interrupt(error) or not self._callback.finished:
@@ -331,6 +337,8 @@ def _build_trainer(
     config, place = spec.config, RankPlace.of(spec)
     require_device(config.accelerator)
     settings = _trainer_settings(config.trainer)
+    if config.gradient_accumulation is not None:
+        settings["accumulate_grad_batches"] = config.gradient_accumulation
     accumulate = int(settings.get("accumulate_grad_batches") or 1)
     length = length or fixed_length(config, accumulate, spec.extra_steps)
     register_independent_ranks()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from accelsweep.measure.breakdown import PhaseTimer
+    from accelsweep.worker.loops.execution import ModuleExecution
     from accelsweep.worker.loops.sample_count import OptimizerSteps
     from accelsweep.worker.loops.trainer_replacement import LossScale
     from accelsweep.worker.run_spec import RunSpec
@@ -68,6 +69,10 @@ class Driver(Protocol):
     optimizer: str
     accumulate: int
     epoch_ends: list[int]
+
+    @property
+    def execution(self) -> ModuleExecution | None:
+        """How the modules are executed; None if the steps call no module."""
 
     @property
     def optimizer_steps(self) -> OptimizerSteps | None:

@@ -7,7 +7,7 @@ would: one optimiser with a schedule, autocast or a cast module, a gradient scal
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from torchmetrics import Metric
 from accelsweep.errors import InputError, Unsupported
 from accelsweep.heartbeat import Heartbeat
 from accelsweep.measure.breakdown import PhaseTimer
+from accelsweep.worker.loops.execution import ModuleExecution
 from accelsweep.worker.loops.loop import (
     NO_LOSS,
     NO_VALIDATION,
@@ -34,7 +35,7 @@ from accelsweep.worker.loops.loop import (
     invalid_loss,
     to_meta,
 )
-from accelsweep.worker.loops.sample_count import SampleCounter, may_be_endless
+from accelsweep.worker.loops.sample_count import OptimizerSteps, SampleCounter, may_be_endless
 from accelsweep.worker.loops.trainer_replacement import (
     CAST,
     LossScale,
@@ -147,9 +148,10 @@ class RawLoop:
         init_process_group(self._place, spec, self.device.type)
         self._heartbeat = Heartbeat(spec.heartbeat(self._place.rank))
         self.strategy = "ddp" if spec.world_size > 1 else "single_device"
-        self.name, self.optimizer, self.accumulate = "raw", "none", 1
+        self.name, self.optimizer, self.accumulate = "raw", "none", spec.config.gradient_accumulation or 1
         self.epoch_ends: list[int] = []
-        self.optimizer_steps = None
+        self.optimizer_steps = OptimizerSteps() if self.accumulate > 1 else None
+        self.execution = ModuleExecution(spec.config)
         self.example: Any = None
         self.learning_rate: float | None = None
         self.loss_scale = LossScale(self.precision)
@@ -196,13 +198,15 @@ class RawLoop:
         self._loader = loader = rank_loader(self.data.train_dataloader(), self._place)
         if validation is not None and not self._validates():
             raise InputError(NO_VALIDATION)
-        phases, batches = self._phases(_Step(self.module)), endless_batches(loader, self._pass_ended, self._heartbeat)
-        self._log.begin(validating=False)
-        listener.begin()
-        if self._timer is None:
-            self._steps(phases, batches, listener, validation)
-        else:
-            self._steps(phases.timed(self._timer), self._timer.fetching(batches), listener, validation)
+        with self.execution:
+            phases = self._phases(_Step(self.module))
+            batches = endless_batches(loader, self._pass_ended, self._heartbeat)
+            self._log.begin(validating=False)
+            listener.begin()
+            if self._timer is None:
+                self._steps(phases, batches, listener, validation)
+            else:
+                self._steps(phases.timed(self._timer), self._timer.fetching(batches), listener, validation)
 
     def validate(self) -> dict[str, float] | None:
         """Return the values that the trained module logs on the validation set; None if there is no validation set."""
@@ -238,10 +242,15 @@ class RawLoop:
         has_loss = False
         for number, batch in enumerate(batches):
             self._log.batch = moved = phases.move(batch)
-            loss = phases.forward(moved, number)
+            completes_step = (number + 1) % self.accumulate == 0
+            with nullcontext() if completes_step or self._parallel is None else self._parallel.no_sync():
+                loss = phases.forward(moved, number)
+                if loss is not None:
+                    phases.backward(loss)
             if loss is not None:
-                phases.backward(loss)
-                phases.update()
+                self._count_gradients(number, completes_step)
+                if completes_step:
+                    phases.update()
             elif self._place.size > 1:
                 raise Unsupported(
                     "training_step returned None, but a rank cannot skip a step on its own: return a loss"
@@ -249,6 +258,8 @@ class RawLoop:
             has_loss = has_loss or loss is not None
             if number == 0:
                 self.example = to_meta(moved)
+                self.execution.stop()
+                self.execution.check()
             samples = self._counter.count(batch, self._loader, self.module)
             enough = listener.step_done(samples, None if loss is None else loss.detach())
             validates = validation is not None and (enough or (number + 1) % validation.every_steps == 0)
@@ -263,6 +274,13 @@ class RawLoop:
             raise InputError(NO_LOSS)
         self.learning_rate = first_learning_rate([self._optimizer])
 
+    def _count_gradients(self, batch: int, completes_step: bool) -> None:
+        if self.optimizer_steps is not None:
+            self.optimizer_steps.batch_begins(batch)
+            self.optimizer_steps.gradients_added()
+            if completes_step:
+                self.optimizer_steps.stepped(self._optimizer)
+
     def _phases(self, step: nn.Module) -> _Phases:
         optimizer, schedule = _one_optimizer(self.module)
         self._optimizer = optimizer
@@ -272,6 +290,8 @@ class RawLoop:
             step = self._parallel = DistributedDataParallel(step, device_ids=devices)
         scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "16-mixed")
         self.loss_scale = LossScale(self.precision, scaler, optimizer)
+        if self.optimizer_steps is not None:
+            self.optimizer_steps.watch([optimizer], self.accumulate)
 
         def forward(batch: Any, number: int) -> Any:
             with self._autocast():
@@ -281,7 +301,7 @@ class RawLoop:
             return extract_loss(output)
 
         def backward(loss: Any) -> None:
-            scaler.scale(loss).backward()
+            scaler.scale(loss if self.accumulate == 1 else loss / self.accumulate).backward()
 
         def update() -> None:
             scaler.step(optimizer)

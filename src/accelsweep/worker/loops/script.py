@@ -28,6 +28,7 @@ from torch.utils.data import dataloader
 from accelsweep.errors import InputError
 from accelsweep.heartbeat import Heartbeat
 from accelsweep.results import UNSEEN_PRECISION
+from accelsweep.worker.loops.execution import ModuleExecution
 from accelsweep.worker.loops.loop import Measured, StepListener, check_first_batch, first_learning_rate
 from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.worker.run_spec import RunSpec
@@ -198,6 +199,8 @@ class WatchedSteps:
         self._watch_scaler()
         self.is_resumed = False
         self._watch_resuming()
+        self.execution = ModuleExecution(spec.config)
+        self.execution.watch_wrappers()
 
     # What the script does, in its own thread.
 
@@ -334,12 +337,16 @@ class WatchedSteps:
             return
         for hook in self._module_hooks:
             hook.remove()
+        self.execution.watch()  # only now, because torch would compile the hooks into the model
         self._thread = threading.Thread(target=self._run_measurement, daemon=True)
         self._thread.start()
         self._wait_for_measurement()
 
     def _pass_on(self, listener: StepListener, samples: int) -> None:
         try:
+            if self.execution.is_watching:
+                self.execution.stop()
+                self.execution.check()
             enough = listener.step_done(samples, None)
         except BaseException as error:  # noqa: BLE001  the measurement gets it, because a script may catch it
             self._error, enough = error, True
@@ -429,7 +436,7 @@ class ScriptLoop:
                 "the script resumed an earlier training, whose state it gave to its optimiser: let it begin anew, for "
                 "example by naming {run_dir}, a new folder for each run, as the folder of its results"
             )
-        self._steps, self.quality = steps, steps.metric
+        self._steps, self.quality, self.execution = steps, steps.metric, steps.execution
         self.module = steps.arithmetic.module
         if self.module is None and not steps.reports_samples:
             raise InputError(

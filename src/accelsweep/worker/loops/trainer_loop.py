@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from accelsweep.errors import InputError, Unsupported
 from accelsweep.heartbeat import Heartbeat
 from accelsweep.measure.breakdown import PhaseTimer
+from accelsweep.worker.loops.execution import ModuleExecution
 from accelsweep.worker.loops.loop import (
     NO_LOSS,
     NO_VALIDATION,
@@ -120,14 +121,17 @@ class StepCallback(pl.Callback):
         ranks: int = 1,
         run_seconds: float | None = None,
         samples: int | None = None,
+        execution: ModuleExecution | None = None,
     ) -> None:
         """`batch_size` is the number of samples in each rank's first batch; None accepts any.
 
-        `run_seconds` is the run's time limit. If `samples` is given, each batch is taken to contain that many.
+        `execution` stops watching after the first step. `run_seconds` is the run's time limit.
+
+        If `samples` is given, each batch is taken to contain that many.
         """
         self._run_seconds = run_seconds
         self._validation_timeout: ValidationTimeout | None = None
-        self._heartbeat = heartbeat
+        self._heartbeat, self.execution = heartbeat, execution
         self.listener: StepListener | None = None
         self.validation: ValidationListener | None = None
         self.loss_scale = LossScale("")
@@ -203,6 +207,9 @@ class StepCallback(pl.Callback):
         samples = self.batch_samples = self.counter.count(batch, trainer.train_dataloader, module)
         if self._steps == 0:
             self.example = to_meta(batch)
+            if self.execution is not None and self.execution.is_watching:
+                self.execution.stop()
+                self.execution.check()
         self._steps += 1
         loss = extract_loss(outputs)
         self._has_loss = self._has_loss or loss is not None
@@ -291,6 +298,7 @@ class TrainerLoop:
         self.accumulate = int(trainer.accumulate_grad_batches)
         self.logged: dict[str, float] = {}
         self.epoch_ends, self.optimizer_steps = callback.epoch_ends, callback.optimizer_steps
+        self.execution = callback.execution
         self._without_exchange = ExitStack()
 
     @property

@@ -27,6 +27,7 @@ from accelsweep.measure.timed_window import percentile
 from accelsweep.metrics import Metric, not_reached
 from accelsweep.results import ANY_FAILURE, ErrorKind
 from accelsweep.run_config import Measure
+from accelsweep.worker.loops.execution import ModuleExecution
 from accelsweep.worker.loops.loop import StepListener, to_meta
 from accelsweep.worker.loops.sample_count import SampleCounter
 from accelsweep.worker.loops.trainer_replacement import (
@@ -71,6 +72,7 @@ class InferenceDriver:
         self.heartbeat = Heartbeat(spec.heartbeat(place.rank))
         self.epoch_ends: list[int] = []
         self.example: Any = None
+        self.execution = ModuleExecution(spec.config, training=False)
         self.query_seconds: list[float] = []
         self._sequential = spec.config.measure.scenario in SEQUENTIAL_SCENARIOS
 
@@ -80,7 +82,7 @@ class InferenceDriver:
         module = self.module
         answer, counter = predict_step_of(module), SampleCounter(self._spec.config.batch_size, self._spec.world_size)
         autocast, synchronise = autocast_factory(self.precision, self.device), timed_device(self.device).synchronise
-        with torch.inference_mode():
+        with self.execution, torch.inference_mode():
             listener.begin()
             for number, batch in enumerate(endless_batches(loader, self.epoch_ends.append, self.heartbeat)):
                 began = self._clock()
@@ -92,6 +94,8 @@ class InferenceDriver:
                     self.query_seconds.append(self._clock() - began)
                 if number == 0:
                     self.example = to_meta(moved)
+                    self.execution.stop()
+                    self.execution.check()
                 enough = listener.step_done(counter.count(batch, loader, module), None)
                 self.heartbeat.step(pauses=enough)
                 if enough:
