@@ -75,6 +75,31 @@ def test_repeats_with_different_numbers_of_threads_are_doubted(simulated: Module
     assert _codes(findings).count("threads_differ") == 1
 
 
+def test_a_precision_compared_with_a_baseline_without_tf32_is_doubted_on_devices_that_have_it(
+    simulated: ModuleType,
+) -> None:
+    def codes(device: str, matmul_precision: str, precisions: tuple[str, ...]) -> list[str]:
+        settings = [{"precision": name} for name in precisions]
+        rows = [
+            simulated.make_run(
+                axes,
+                block,
+                1000.0,
+                effective={**axes, "device_names": (device,), "matmul_precision": matmul_precision},
+            )
+            for axes in settings
+            for block in range(5)
+        ]
+        return _codes(analyse(rows, simulated.make_manifest(settings, 5)))
+
+    compared = ("32-true", "bf16-mixed")
+    assert "float32_baseline" in codes("NVIDIA A100-SXM4-40GB", "highest", compared)
+    assert "float32_baseline" not in codes("NVIDIA A100-SXM4-40GB", "high", compared)
+    assert "float32_baseline" not in codes("Tesla V100-SXM2-32GB", "highest", compared)
+    assert "float32_baseline" not in codes("NVIDIA A100-SXM4-40GB", "highest", ("32-true",))
+    assert "float32_baseline" not in codes("NVIDIA A100-SXM4-40GB", "highest", ("bf16-mixed", "16-mixed"))
+
+
 def test_an_outlier_does_not_make_other_runs_of_its_setting_outliers(simulated: ModuleType) -> None:
     rows = _rows(simulated, random.Random(1), 5)
     rows[0] = simulated.make_run(SETTINGS[0], 0, 800.0)

@@ -11,6 +11,7 @@ from accelsweep.measure.machine_state import foreign_cores
 from accelsweep.measure.run_doubts import level_shift
 from accelsweep.measure.stalls import find_stalls
 from accelsweep.measure.timed_window import WindowRules
+from accelsweep.results import bottleneck
 from accelsweep.run_environment import MachineState
 
 
@@ -302,3 +303,29 @@ def test_a_clock_that_is_slewed_to_the_right_time_is_no_gap(whole):
     """NTP slews by at most 500 millionths (adjtimex(2)): an hour is wrong by 1.8 s, and no window lasts that long."""
     doubted = run_doubts.clock_gap(whole * 500e-6) is not None
     assert doubted == (whole > 2000.0)
+
+
+def test_recompilations_in_the_window_are_doubted_with_their_reasons() -> None:
+    assert run_doubts.recompiled(0, ()) is None
+    doubt = run_doubts.recompiled(2, ("tensor 'x' size mismatch at index 0. expected 32, actual 7",))
+    assert doubt is not None
+    assert doubt.message == (
+        "2 graphs were compiled within the window: tensor 'x' size mismatch at index 0. expected 32, actual 7"
+    )
+
+
+def test_a_precision_of_matrix_products_that_the_code_replaced_is_doubted() -> None:
+    assert run_doubts.other_matmul_precision(None, "high") is None
+    assert run_doubts.other_matmul_precision("high", "high") is None
+    doubt = run_doubts.other_matmul_precision("high", "highest")
+    assert doubt is not None
+    assert "the code has set highest, which was measured" in doubt.message
+
+
+def test_a_step_that_waits_for_data_is_doubted_with_the_axis_to_try() -> None:
+    shares = {"data_wait": 0.6, "forward": 0.2, "backward": 0.2, "communication": 0.0}
+    doubt = run_doubts.input_bound(*bottleneck(shares))
+    assert doubt is not None
+    assert doubt.message.startswith("waiting for data took 60 % of a step")
+    assert "loader.num_workers=0,2,4" in doubt.remedy
+    assert run_doubts.input_bound(*bottleneck({**shares, "backward": 0.9})) is None

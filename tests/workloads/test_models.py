@@ -18,7 +18,12 @@ from accelsweep.workloads.lightning_modules import Classifier
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = {path.stem: OmegaConf.load(path) for path in sorted((ROOT / "conf" / "model").glob("*.yaml"))}
-NETWORKS = [name for name, config in CONFIGS.items() if ".workloads." in config._target_ and "network" not in config]
+NETWORKS = [
+    name
+    for name, config in CONFIGS.items()
+    if not OmegaConf.is_missing(config, "_target_")
+    and re.search(r"workloads\.(image|language)_models|distillation", config._target_)
+]
 IMAGES = torch.linspace(-1, 1, 4 * 3 * 32 * 32).reshape(4, 3, 32, 32)
 TOKENS = torch.arange(4 * 7).reshape(4, 7) % 11
 TINY = {

@@ -18,6 +18,7 @@ from accelsweep import registry
 from accelsweep.analysis.intervals import MIN_PAIRS, mean
 from accelsweep.analysis.run_results import RunRow, SettingRuns
 from accelsweep.analysis.simultaneous_intervals import Pair, pools
+from accelsweep.devices.datasheets import datasheet_flops_per_second
 from accelsweep.results import Doubt
 from accelsweep.run_environment import HardwareKind
 from accelsweep.significant_digits import count_of
@@ -97,6 +98,7 @@ def sweep_doubts(
     drifts = [drift(group) for group in groups if group.setting == baseline]
     found += [doubt for doubt in drifts if doubt is not None]
     found += noisy_baseline(groups, baseline)
+    found += float32_baseline(groups, baseline)
     hosts = sorted({host for group in groups for run in group.measured if (host := run.host)})
     if len(hosts) > 1 and not compares_nodes:
         where = f"{len(hosts)} machines ({', '.join(hosts)})"
@@ -104,6 +106,34 @@ def sweep_doubts(
         remedy = "compare speed-ups rather than rates, or restrict the site to one machine"
         found.append(Doubt(code="mixed_hosts", message=message, remedy=remedy))
     return found
+
+
+def float32_baseline(groups: Iterable[SettingRuns], baseline: str | None) -> list[Doubt]:
+    """Return a doubt if precisions are compared with a 32-bit baseline without TF32, on a device that has TF32.
+
+    Much of such a speed-up is available to the baseline as well, at the cost of one line of code.
+    """
+    effective = {
+        group.setting: run.effective for group in groups for run in group.measured if run.effective is not None
+    }
+    own = effective.get(baseline or "")
+    if own is None or own.precision != "32-true" or own.matmul_precision != "highest":
+        return []
+    if not own.device_names or datasheet_flops_per_second(own.device_names[0], "tf32") is None:
+        return []
+    others = sorted({each.precision for each in effective.values()} - {"32-true", "64-true"})
+    if not others:
+        return []
+    return [
+        Doubt(
+            code="float32_baseline",
+            message=(
+                f"the baseline multiplies matrices in float32, although {own.device_names[0]} has TF32: part of the "
+                f"speed-up of {' and '.join(others)} is available to it as well"
+            ),
+            remedy="add matmul_precision=highest,high to the command",
+        )
+    ]
 
 
 def drift(baseline: SettingRuns) -> Doubt | None:

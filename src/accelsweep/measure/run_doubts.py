@@ -223,6 +223,17 @@ def recompiled(count: int, reasons: Sequence[str]) -> Doubt | None:
 _LISTED_REASONS = 3
 
 
+def input_bound(verdict: str, evidence: str) -> Doubt | None:
+    """Return a doubt if a step mostly waits for data, given the verdict on its breakdown and the evidence for it."""
+    if not verdict.startswith("input-bound"):
+        return None
+    return Doubt(
+        code="input_bound",
+        message=f"{evidence}: the rate is that of the input, and faster devices would not raise it",
+        remedy="add loader.num_workers=0,2,4 to the command, to find out how many worker processes it takes",
+    )
+
+
 def other_matmul_precision(asked: str | None, found: str) -> Doubt | None:
     """Return a doubt if the code has set another precision of matrix products than the setting asks for."""
     if asked in (None, found):

@@ -76,6 +76,8 @@ class TrainThroughput:
         probe = measure_breakdown(self._spec, report.metrics["step_seconds"].value or math.inf)
         report.breakdown = probe.breakdown
         report.metrics |= probe.metrics
+        if probe.breakdown is not None and self._place.rank == 0:
+            report.doubts += filter(None, [run_doubts.input_bound(probe.breakdown.verdict, probe.breakdown.evidence)])
         release_memory(self._device)
         report.metrics |= matmul_share(self._spec)
         release_memory(self._device)
