@@ -61,10 +61,11 @@ _CORE: dict[str, MetricInfo] = {
     "stall_seconds": MetricInfo("s", "Excess time of stalled steps, on the worst rank; 0 if there were none."),
     "pauses": MetricInfo("pauses", "Pauses of a script in the window, such as evaluations, which the rate excludes."),
     "pause_seconds": MetricInfo("s", "Time of these pauses, beyond a usual step each."),
-    "tokens_per_second": MetricInfo("1/s", "Tokens of integer inputs of two dimensions, for a script."),
+    "tokens_per_second": MetricInfo("1/s", "The rate in tokens, where batches show them.", "Rate in tokens"),
     "window_seconds": MetricInfo("s", "Length of the window, on the slowest rank."),
     "window_steps": MetricInfo("steps", "Steps in the window, per rank."),
     "window_samples": MetricInfo("samples", "Samples in the window, across all ranks."),
+    "window_tokens": MetricInfo("tokens", "Tokens in the window, across all ranks."),
     "rank_skew_seconds": MetricInfo(
         "s", "Time by which the slowest rank lags behind the fastest; absent for one rank."
     ),
@@ -74,6 +75,16 @@ _CORE: dict[str, MetricInfo] = {
     # cold costs
     "load_seconds": MetricInfo("s", "Time to set up the module, data and device, excluding imports."),
     "first_step_seconds": MetricInfo("s", "Time of the first step, including compilation; not part of the rate."),
+    # what torch.compile and the memory layout did
+    "compile_seconds": MetricInfo(
+        "s", "Time that torch.compile took until the end of the window; not part of the rate.", "Compiling"
+    ),
+    "compiled_graphs": MetricInfo("graphs", "Graphs that torch.compile made until the end of the window."),
+    "graph_breaks": MetricInfo("breaks", "Places where torch.compile interrupted a graph."),
+    "recompilations": MetricInfo("graphs", "Graphs that were compiled within the window."),
+    "channels_last_share": MetricInfo(
+        "1", "Share of the convolutions' inputs in NHWC order, in the first step, for `channels_last`."
+    ),
     # training
     "final_train_loss": MetricInfo("loss", "Training loss of the window's last step, on rank 0."),
     "learning_rate": MetricInfo("1", "Learning rate of the first parameter group at the end of the window."),

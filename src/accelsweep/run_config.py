@@ -262,7 +262,8 @@ class SettingConfig:
 
     `raw` is the mapping as written, with the user's own keys, and must not be modified; configs with equal `raw` are
     equal. `devices` is the number of ranks per node, `batch_size` is per rank, `threads` is the number of CPU threads
-    per rank (None: chosen on the machine), and `env` contains the run's environment variables.
+    per rank (None: chosen on the machine), and `env` contains the run's environment variables. `batch_size` counts
+    samples or, if the data fills its batches up to a budget, tokens (`batch_unit`).
 
     `matmul_precision` to `numa` apply to any module and loader. `activation_checkpointing` is `blocks` or the names of
     classes, and `gradient_accumulation` the number of batches in an optimiser step; None leaves both as they are.
@@ -282,6 +283,7 @@ class SettingConfig:
     num_nodes: Count = 1
     launcher: Literal["fork", "spawn"] = "fork"
     threads: Count | None = None
+    batch_unit: Literal["samples", "tokens"] = "samples"
     env: dict[str, str] = field(default_factory=dict)
     matmul_precision: MatmulPrecision | None = None
     compile: CompileMode | None = None
@@ -350,6 +352,11 @@ class SettingConfig:
     def ranks(self) -> int:
         """The number of processes that the executor starts."""
         return 1 if self.whole_process else self.world_size
+
+    @property
+    def first_batch_size(self) -> int | None:
+        """The samples that the first batch of each rank must contain; None if their number varies."""
+        return self.batch_size if self.batch_unit == "samples" else None
 
     @property
     def samples_per_step(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from accelsweep import registry
@@ -20,14 +21,40 @@ from accelsweep.registry import (
 PROCESS_RATE = "processes_per_hour"
 """The rate of commands that are measured as a whole (`measure.scope=process`)."""
 
-_CORE = (
+TOKEN_RATE = "tokens_per_second"  # noqa: S105 - a metric
+"""The rate of training on batches whose size is given in tokens (`batch_unit=tokens`)."""
+
+_TRAINING = (
     Task(
         "train_throughput",
         "train_throughput",
         "accelsweep.worker.tasks.train:TrainThroughput",
-        rates=("samples_per_second",),
+        rates=("samples_per_second", TOKEN_RATE),
         unused_keys=("measure.scenario", *TARGET_KEYS, *BATCH_SEARCH_KEYS),
     ),
+    Task(
+        "train_throughput",
+        "train_throughput",
+        "accelsweep.worker.tasks.train:EntryThroughput",
+        when=(("loop", "entry"),),
+        rates=("samples_per_second", TOKEN_RATE),
+        unused_keys=("measure.scenario", "measure.fake_loader", *TARGET_KEYS, *BATCH_SEARCH_KEYS),
+    ),
+    Task(
+        "train_throughput",
+        "train_throughput",
+        "accelsweep.worker.tasks.script:ScriptThroughput",
+        when=(("loop", "script"),),
+        rates=("samples_per_second", TOKEN_RATE),
+        unused_keys=(
+            *("measure.scenario", "measure.fake_loader", "measure.quality_samples"),
+            *("measure.probe_steps", "measure.matmul_steps", "gradient_accumulation", *TARGET_KEYS, *BATCH_SEARCH_KEYS),
+        ),
+    ),
+)
+"""Training on batches of samples."""
+
+_CORE = (
     Task(
         "whole_process",
         "train_throughput",
@@ -39,30 +66,21 @@ _CORE = (
             *("matmul_precision", *MODULE_KEYS, *TARGET_KEYS, *QUALITY_KEYS, *BATCH_SEARCH_KEYS, *WINDOW_KEYS),
         ),
     ),
-    Task(
-        "train_throughput",
-        "train_throughput",
-        "accelsweep.worker.tasks.train:EntryThroughput",
-        when=(("loop", "entry"),),
-        rates=("samples_per_second",),
-        unused_keys=("measure.scenario", "measure.fake_loader", *TARGET_KEYS, *BATCH_SEARCH_KEYS),
+    *(
+        replace(
+            task,
+            name="token_throughput",
+            when=(*task.when, ("batch_unit", "tokens")),
+            rates=(TOKEN_RATE, "samples_per_second"),
+        )
+        for task in reversed(_TRAINING)
     ),
-    Task(
-        "train_throughput",
-        "train_throughput",
-        "accelsweep.worker.tasks.script:ScriptThroughput",
-        when=(("loop", "script"),),
-        rates=("samples_per_second",),
-        unused_keys=(
-            *("measure.scenario", "measure.fake_loader", "measure.quality_samples"),
-            *("measure.probe_steps", "measure.matmul_steps", "gradient_accumulation", *TARGET_KEYS, *BATCH_SEARCH_KEYS),
-        ),
-    ),
+    *_TRAINING,
     Task(
         "time_to_accuracy",
         "time_to_accuracy",
         "accelsweep.worker.tasks.train:TimeToAccuracy",
-        rates=("results_per_hour", "samples_per_second"),
+        rates=("results_per_hour", "samples_per_second", TOKEN_RATE),
         unused_keys=("measure.scenario", "measure.quality_samples", *BATCH_SEARCH_KEYS),
     ),
     Task(

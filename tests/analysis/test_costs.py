@@ -83,6 +83,13 @@ def test_a_measured_energy_becomes_joules_money_and_carbon(simulated: ModuleType
     assert costs["co2_grams_per_million_samples"].value == pytest.approx(800.0)
 
 
+def test_costs_and_energy_are_also_given_per_token_where_tokens_were_counted(simulated: ModuleType) -> None:
+    counted = {"tokens_per_second": 50.0, "window_tokens": 400.0}
+    costs = _analysed(simulated, PRICES, energy_joules=720.0, window_samples=100.0, **counted).settings[0].costs
+    assert costs["joules_per_token"].value == pytest.approx(1.8)
+    assert costs["usd_per_million_tokens"].value == pytest.approx(0.533 / 3600.0 * 1e6 / 50.0, rel=1e-5)
+
+
 def test_an_energy_that_was_not_read_is_absent_and_never_zero(simulated: ModuleType) -> None:
     costs = _analysed(simulated, {**PRICES, "electricity": {"usd_per_kwh": 0.36}}).settings[0].costs
     assert set(costs) == {"usd_per_hour", "usd_per_million_samples"}

@@ -10,8 +10,8 @@ import torch
 from accelsweep.devices.clock import ClockMarks
 from accelsweep.measure.timed_window import (
     COMPACT_EVERY,
-    Losses,
     RankWindow,
+    StepValues,
     Window,
     WindowRules,
     first_not_finite,
@@ -217,7 +217,7 @@ def test_quantiles_interpolate_linearly(share, expected):
 
 
 def test_losses_come_back_in_order_across_compactions():
-    losses = Losses()
+    losses = StepValues()
     count = 2 * COMPACT_EVERY + 3
     for step in range(count):
         losses.add(torch.tensor(float(step)))
@@ -225,27 +225,27 @@ def test_losses_come_back_in_order_across_compactions():
 
 
 def test_a_step_without_a_loss_is_none():
-    losses = Losses()
+    losses = StepValues()
     for loss in (torch.tensor([1.5]), None, torch.tensor(2.5)):
         losses.add(loss)
     assert losses.values() == [1.5, None, 2.5]
 
 
 def test_bfloat16_losses_are_read_as_numbers():
-    losses = Losses()
+    losses = StepValues()
     losses.add(torch.tensor(0.5, dtype=torch.bfloat16))
     assert losses.values() == [0.5]
 
 
 def test_no_step_waits_for_a_loss():
     """A loss on the meta device cannot be read, so keeping it must not try."""
-    losses = Losses()
+    losses = StepValues()
     for _ in range(COMPACT_EVERY + 1):
         losses.add(torch.empty((), device="meta"))
 
 
 def test_a_missing_loss_does_not_make_steps_wait_for_the_device():
-    losses = Losses()
+    losses = StepValues()
     for step in range(COMPACT_EVERY + 1):
         losses.add(None if step % 3 == 0 else torch.empty((), device="meta"))
 

@@ -33,9 +33,9 @@ RESULTS, TIME = "results_per_hour", "time_to_target_seconds"
 def costs(group: SettingRuns, prices: Prices, family: Family) -> dict[str, Estimate]:
     """Return those costs of a measured setting for which prices and readings exist; `family` sets the confidence.
 
-    Possible keys: `usd_per_hour`, `usd_per_million_samples`, `usd_per_epoch` and `usd_per_result` (rent only),
-    `joules_per_sample` (only for the devices whose counters were read), `energy_usd_per_million_samples`,
-    `co2_grams_per_million_samples`.
+    Possible keys: `usd_per_hour`, `usd_per_million_samples`, `usd_per_million_tokens`, `usd_per_epoch` and
+    `usd_per_result` (rent only), `joules_per_sample` and `joules_per_token` (only for the devices whose counters were
+    read), `energy_usd_per_million_samples`, `co2_grams_per_million_samples`. Tokens are those that the batches show.
     """
     if not group.measured:
         return {}
@@ -48,6 +48,7 @@ def _rent_costs(group: SettingRuns, usd_per_hour: float, family: Family) -> dict
     per_second = usd_per_hour / SECONDS_PER_HOUR
     scales = {
         "usd_per_million_samples": ("samples_per_second", per_second * PRICED_SAMPLES),
+        "usd_per_million_tokens": ("tokens_per_second", per_second * PRICED_SAMPLES),
         "usd_per_epoch": ("samples_per_second", per_second * (epoch_samples(group) or 0.0)),
         "usd_per_result": (PROCESS_RATE if group.rate_metric == PROCESS_RATE else RESULTS, usd_per_hour),
     }
@@ -70,12 +71,13 @@ def _rent_costs(group: SettingRuns, usd_per_hour: float, family: Family) -> dict
 
 
 def _energy_costs(group: SettingRuns, prices: Prices, family: Family) -> dict[str, Estimate]:
-    energies = [(run.value("energy_joules"), run.value("window_samples")) for run in group.measured]
-    logs = [math.log(joules / samples) for joules, samples in energies if joules and samples]
+    logs = _joules_per(group, "window_samples")
     if not logs:
         return {}
     joules = t_interval(logs, family)
     result = {"joules_per_sample": exponential_estimate(joules, "J", family)}
+    if per_token := _joules_per(group, "window_tokens"):
+        result["joules_per_token"] = exponential_estimate(t_interval(per_token, family), "J", family)
     amounts = {
         "energy_usd_per_million_samples": ("USD", prices.electricity and prices.electricity.usd_per_kwh),
         "co2_grams_per_million_samples": ("g", prices.carbon and prices.carbon.grams_per_kwh),
@@ -84,6 +86,12 @@ def _energy_costs(group: SettingRuns, prices: Prices, family: Family) -> dict[st
         if per_kwh:
             result[name] = exponential_estimate(joules, unit, family, per_kwh * (PRICED_SAMPLES / JOULES_PER_KWH))
     return result
+
+
+def _joules_per(group: SettingRuns, amount: str) -> list[float]:
+    """Return the logarithms of the joules per unit of the metric `amount`, for the runs in which both are known."""
+    energies = [(run.value("energy_joules"), run.value(amount)) for run in group.measured]
+    return [math.log(joules / units) for joules, units in energies if joules and units]
 
 
 def time_to_target(group: SettingRuns, family: Family) -> Estimate | None:

@@ -99,39 +99,41 @@ _ON_DEVICE = object()
 """Placeholder for a loss that is stored on the device."""
 
 
-class Losses:
-    """The losses of all steps, kept on their device until after the window; None for a step without a loss."""
+class StepValues:
+    """A value of each step, such as its loss, kept on its device until after the window; None if a step has none."""
 
     def __init__(self) -> None:
         """Start with no steps."""
         self._recent: list[Any] = []
         self._stacked: list[tuple[list[Any], Any]] = []
 
-    def add(self, loss: Any) -> None:
-        """Add a step's loss: a detached tensor with one element, a number, or None. Never waits."""
-        self._recent.append(loss)
+    def add(self, value: Any) -> None:
+        """Add a step's value: a detached tensor with one element, a number, or None. Never waits."""
+        self._recent.append(value)
         if len(self._recent) == COMPACT_EVERY:
             self._stack()
 
     def values(self) -> list[float | None]:
-        """Return all losses as numbers. Waits for the device, so only call this after the window."""
+        """Return all values as numbers. Waits for the device, so only call this after the window."""
         self._stack()
         values: list[float | None] = []
-        for losses, tensor in self._stacked:
-            numbers = iter([] if tensor is None else tensor.float().cpu().tolist())
-            values.extend(next(numbers) if loss is _ON_DEVICE else loss for loss in losses)
+        for recent, tensor in self._stacked:
+            numbers = iter([] if tensor is None else tensor.cpu().double().tolist())
+            values.extend(next(numbers) if value is _ON_DEVICE else value for value in recent)
         return values
 
     def _stack(self) -> None:
         recent, self._recent = self._recent, []
-        tensors = [loss.reshape(()) for loss in recent if hasattr(loss, "detach")]
-        losses = [_ON_DEVICE if hasattr(loss, "detach") else None if loss is None else float(loss) for loss in recent]
+        tensors = [value.reshape(()) for value in recent if hasattr(value, "detach")]
+        values = [
+            _ON_DEVICE if hasattr(value, "detach") else None if value is None else float(value) for value in recent
+        ]
         if tensors:
             import torch
 
-            self._stacked.append((losses, torch.stack(tensors)))
+            self._stacked.append((values, torch.stack(tensors)))
         else:
-            self._stacked.append((losses, None))
+            self._stacked.append((values, None))
 
 
 def first_not_finite(losses: list[float | None]) -> int | None:
@@ -241,7 +243,7 @@ class Window:
         """
         self._rules, self._device, self._group, self._clock, self._probes = rules, device, group, clock, probes
         self._memory, self._progress = memory or MemoryWatch({}), progress
-        self._losses, self._samples = Losses(), list[int]()
+        self._losses, self._samples = StepValues(), list[int]()
         self._done, self._next_event = 0, 1
         self._memory_samples: list[int] = []
         self._warmup_seconds: list[float] = []

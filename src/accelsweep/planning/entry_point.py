@@ -54,8 +54,8 @@ class ProjectFile(Frozen):
 
     `axes` maps an axis to the project's own key or option (`batch_size: data.train_batch_size`), and `values` maps its
     values to the project's (`precision: {32-true: 32}`). `batch_is` states whether the project's batch size applies to
-    each rank or is divided among the ranks. `samples_per_step` is the number of samples in one batch of one rank, for
-    batches whose samples cannot be counted; `batch_size` means the axis.
+    each rank, is divided among the ranks, or is a budget of tokens for each rank. `samples_per_step` is the number of
+    samples in one batch of one rank, for batches whose samples cannot be counted; `batch_size` means the axis.
     """
 
     entry: str | None = None

@@ -641,6 +641,8 @@ class ProjectGrid:
                     self.untyped[axis] = found
         if self.project.package is None:
             scientific["loop"] = "script"
+        if self.batch_meaning == "tokens":
+            scientific["batch_unit"] = "tokens"
         scientific["entry"] = {
             "kind": self.project.entry.kind,
             "command": list(self.project.entry.command),

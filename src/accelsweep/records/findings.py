@@ -59,7 +59,8 @@ class SettingFinding(Frozen):
     of the machine's or the device's memory that was used; None if the inventory does not specify its size. `again` is
     the command that measures only this setting again; `trainer` is the call to Lightning's Trainer or the command of
     the user's own script that trains like this setting, or None. `costs` maps `usd_per_hour`,
-    `usd_per_million_samples`, `usd_per_epoch`, `usd_per_result`, `joules_per_sample`, `co2_grams_per_million_samples`
+    `usd_per_million_samples`, `usd_per_million_tokens`, `usd_per_epoch`, `usd_per_result`, `joules_per_sample`,
+    `joules_per_token`, `co2_grams_per_million_samples`
     to their values; a cost for which a price or a measurement is missing is omitted, not set to 0. `measured` includes
     runs that have no rate because they missed their target; `time_to_target` covers the runs that reached their target.
     `effective` contains the options in effect; None if nothing was measured.

@@ -143,8 +143,8 @@ class Quality(Frozen):
     better: Literal["max", "min"] = "max"
 
 
-BatchMeaning = Literal["per_device", "global"]
-"""Whether a script's batch size applies to each rank or is divided among all ranks."""
+BatchMeaning = Literal["per_device", "global", "tokens"]
+"""Whether a script's batch size applies to each rank, is divided among all ranks, or is a rank's budget of tokens."""
 
 
 UNKNOWN_BATCH_SIZE = (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accelsweep.devices.clock import Clock, monotonic
-from accelsweep.measure.timed_window import Losses, first_not_finite
+from accelsweep.measure.timed_window import StepValues, first_not_finite
 from accelsweep.metrics import Metric
 from accelsweep.results import Doubt
 from accelsweep.worker.error_classification import Diverged
@@ -30,7 +30,7 @@ class SampleBudget:
     def __init__(self, samples: int, ranks: int, optimizer_steps: OptimizerSteps | None = None) -> None:
         """`samples` is the total number across all `ranks`."""
         self._samples, self._ranks, self._optimizer_steps = samples, ranks, optimizer_steps
-        self._losses = Losses()
+        self._losses = StepValues()
         self.steps = self.seen = 0
 
     def begin(self) -> None:

@@ -32,9 +32,11 @@ from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.worker.run_spec import RunSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     import torch
+
+    from accelsweep.worker.loops.token_count import TokenCounter
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[
             "growth": memory.growth(),
             "energy": {name: [probe.joules, probe.reason] for name, probe in energy.items()},
             "cpu": cpu.reading,
+            "tokens": _tokens_in(driver, result),
             "device": device_name(driver.device),
         }
     )
@@ -149,6 +152,7 @@ def _combine(
         **rates,
         **memory_metrics([RankMemory(**rank["memory"]) for rank in ranks]),
         **energy_metrics(driver.device.type, [rank["energy"] for rank in ranks], max(seconds)),
+        **token_metrics([rank["tokens"] for rank in ranks], max(seconds), driver.tokens),
         "foreign_cpu_cores": foreign_cores_metric(cpu[: place.local_size]),
         "epoch_ends_in_window": Metric(value=float(epoch_ends), unit="epochs", scope="rank 0"),
     }
@@ -170,6 +174,25 @@ def _combine(
         if counts is not None:
             doubts.append(run_doubts.optimizer_batch(counts, driver.accumulate, per_step, samples))
     return Measurement(window, metrics, effective, tuple(filter(None, doubts)), min(diverged, default=None), states)
+
+
+def _tokens_in(driver: Driver, window: RankWindow) -> float | None:
+    """Return the tokens of this rank's steps in the window; None if the batches do not show them."""
+    if driver.tokens is None or not driver.tokens.known:
+        return None
+    return sum(driver.tokens.steps()[window.warmup_steps :])
+
+
+def token_metrics(ranks: Sequence[float | None], seconds: float, counter: TokenCounter | None) -> dict[str, Metric]:
+    """Return the tokens of all ranks in a window of the slowest rank's `seconds`; empty if they are not known."""
+    counted = [tokens for tokens in ranks if tokens is not None]
+    if counter is None or len(counted) < len(ranks):
+        return {}
+    scope = f"all ranks, {counter.unit}"
+    return {
+        "tokens_per_second": Metric(value=sum(counted) / seconds, unit="1/s", scope=scope, provenance="clock"),
+        "window_tokens": Metric(value=sum(counted), unit="tokens", scope=scope, provenance="counter"),
+    }
 
 
 def cpu_doubts(cpu: list[dict[str, float]], local_size: int) -> list[Doubt | None]:

@@ -37,7 +37,7 @@ class Fitting:
     """Drives the fits."""
 
     name, precision, optimizer, accumulate = "boosting", "32-true", "none", 1
-    optimizer_steps = execution = None
+    optimizer_steps = execution = tokens = None
     booster: Booster
     sets: RowSets
     prepare_seconds: float | None

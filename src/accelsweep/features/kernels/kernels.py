@@ -136,7 +136,7 @@ class KernelLoop:
     """Calls a kernel repeatedly: a step is `batch_size` calls."""
 
     name, strategy, optimizer, accumulate = "kernels", "one kernel per rank", "none", 1
-    optimizer_steps = execution = None
+    optimizer_steps = execution = tokens = None
     epoch_ends: list[int]
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:

@@ -248,7 +248,7 @@ class LightningLoop(TrainerLoop):
         heartbeat = Heartbeat(spec.heartbeat(RankPlace.of(spec).rank))
         execution = ModuleExecution(spec.config)
         callback = StepCallback(
-            spec.config.batch_size, heartbeat, spec.world_size, spec.run_seconds, execution=execution
+            spec.config.first_batch_size, heartbeat, spec.world_size, spec.run_seconds, execution=execution
         )
         super().__init__("lightning", _build_trainer(spec, callback, length, lambda: self.epoch_samples), callback)
         self.data: pl.LightningDataModule | None = None

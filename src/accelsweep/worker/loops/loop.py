@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from accelsweep.measure.breakdown import PhaseTimer
     from accelsweep.worker.loops.execution import ModuleExecution
     from accelsweep.worker.loops.sample_count import OptimizerSteps
+    from accelsweep.worker.loops.token_count import TokenCounter
     from accelsweep.worker.loops.trainer_replacement import LossScale
     from accelsweep.worker.run_spec import RunSpec
 
@@ -73,6 +74,10 @@ class Driver(Protocol):
     @property
     def execution(self) -> ModuleExecution | None:
         """How the modules are executed; None if the steps call no module."""
+
+    @property
+    def tokens(self) -> TokenCounter | None:
+        """The tokens of each step; None if they are not counted."""
 
     @property
     def optimizer_steps(self) -> OptimizerSteps | None:
@@ -146,7 +151,7 @@ def check_first_batch(spec: RunSpec, samples: int) -> None:
     """Raise InputError if a script's first batch on one rank has another size than the plan expects."""
     config = spec.config
     assert config.entry is not None, "the caller checks"
-    if samples == config.batch_size or spec.any_batch_size or config.entry.samples_per_step:
+    if config.first_batch_size in (samples, None) or spec.any_batch_size or config.entry.samples_per_step:
         return
     given = config.entry.global_batch or config.batch_size
     if config.world_size == 1:

@@ -36,6 +36,7 @@ from accelsweep.worker.loops.loop import (
     to_meta,
 )
 from accelsweep.worker.loops.sample_count import OptimizerSteps, SampleCounter, may_be_endless
+from accelsweep.worker.loops.token_count import TokenCounter
 from accelsweep.worker.loops.trainer_replacement import (
     CAST,
     LossScale,
@@ -151,13 +152,13 @@ class RawLoop:
         self.name, self.optimizer, self.accumulate = "raw", "none", spec.config.gradient_accumulation or 1
         self.epoch_ends: list[int] = []
         self.optimizer_steps = OptimizerSteps() if self.accumulate > 1 else None
-        self.execution = ModuleExecution(spec.config)
+        self.execution, self.tokens = ModuleExecution(spec.config), TokenCounter()
         self.example: Any = None
         self.learning_rate: float | None = None
         self.loss_scale = LossScale(self.precision)
         self._autocast = autocast_factory(self.precision, self.device)
         self.teardown_error: BaseException | None = None  # always None, because no hooks run after the last step
-        self._counter = SampleCounter(spec.config.batch_size, spec.world_size)
+        self._counter = SampleCounter(spec.config.first_batch_size, spec.world_size)
         self._log = RawLog(self.device)
         self._timer: PhaseTimer | None = None
         self._parallel: DistributedDataParallel | None = None
@@ -202,6 +203,7 @@ class RawLoop:
             phases = self._phases(_Step(self.module))
             batches = endless_batches(loader, self._pass_ended, self._heartbeat)
             self._log.begin(validating=False)
+            self.tokens.restart()
             listener.begin()
             if self._timer is None:
                 self._steps(phases, batches, listener, validation)
@@ -261,6 +263,8 @@ class RawLoop:
                 self.execution.stop()
                 self.execution.check()
             samples = self._counter.count(batch, self._loader, self.module)
+            self.tokens.add(moved, self.module)
+            self.tokens.end_step()
             enough = listener.step_done(samples, None if loss is None else loss.detach())
             validates = validation is not None and (enough or (number + 1) % validation.every_steps == 0)
             self._heartbeat.step(pauses=enough or validates)

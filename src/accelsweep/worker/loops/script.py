@@ -30,6 +30,7 @@ from accelsweep.heartbeat import Heartbeat
 from accelsweep.results import UNSEEN_PRECISION
 from accelsweep.worker.loops.execution import ModuleExecution
 from accelsweep.worker.loops.loop import Measured, StepListener, check_first_batch, first_learning_rate
+from accelsweep.worker.loops.token_count import TokenCounter
 from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.worker.run_spec import RunSpec
 from accelsweep.worker.script_quality import ScriptQuality
@@ -86,6 +87,7 @@ class SampleCount:
         self._is_reported = all(step.reported for step in steps)
         if self._is_reported:
             self.batch_size, self.batches, self.tokens_per_sample = steps[0].reported, 1, None
+            self.has_tokens = False
             return
         if not all(step.forward for step in steps):
             raise InputError(
@@ -116,6 +118,7 @@ class SampleCount:
             for tokens, size in zip(step.tokens, sizes, strict=True)
         }
         self.tokens_per_sample = ratios.pop() if len(ratios) == 1 else None
+        self.has_tokens = any(tokens for step in steps for tokens in step.tokens)
         if stated:
             self.loader = None
         elif self.loader is None and len({sum(sizes) for sizes in called}) > 1:
@@ -201,6 +204,7 @@ class WatchedSteps:
         self._watch_resuming()
         self.execution = ModuleExecution(spec.config)
         self.execution.watch_wrappers()
+        self.tokens = TokenCounter()
 
     # What the script does, in its own thread.
 
@@ -244,6 +248,8 @@ class WatchedSteps:
                 raise
             if self._wants_batches(key) and (first := first_tensor(batch)) is not None:
                 self._fed.loaders[key].append(first.shape[0])
+                if self.count is not None and self.count.has_tokens:
+                    self.tokens.add(batch)
             return batch
 
         iterator.__next__ = observed
@@ -321,6 +327,7 @@ class WatchedSteps:
     def _step_ended(self) -> None:
         self._steps += 1
         if self._listener is not None and self.count is not None:
+            self.tokens.end_step()
             self._pass_on(self._listener, self.count.take(self._fed))
         elif self._goes_on:
             self._heartbeat.step(pauses=True)
@@ -385,6 +392,7 @@ class WatchedSteps:
     def drive(self, listener: StepListener) -> None:
         """Let the script train until `listener` ends the phase. Raises InputError if the script ends before that."""
         self.epoch_ends.clear()
+        self.tokens.restart()
         self._steps = 0
         listener.begin()
         self._listener = listener
@@ -437,6 +445,7 @@ class ScriptLoop:
                 "example by naming {run_dir}, a new folder for each run, as the folder of its results"
             )
         self._steps, self.quality, self.execution = steps, steps.metric, steps.execution
+        self.tokens = steps.tokens
         self.module = steps.arithmetic.module
         if self.module is None and not steps.reports_samples:
             raise InputError(

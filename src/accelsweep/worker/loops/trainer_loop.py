@@ -31,6 +31,7 @@ from accelsweep.worker.loops.loop import (
     to_meta,
 )
 from accelsweep.worker.loops.sample_count import OptimizerSteps, SampleCounter, may_be_endless, no_batch_message
+from accelsweep.worker.loops.token_count import TokenCounter
 from accelsweep.worker.loops.trainer_replacement import LossScale
 from accelsweep.workloads.data_module import ModuleData
 
@@ -138,7 +139,7 @@ class StepCallback(pl.Callback):
         self.epoch_ends: list[int] = []
         self.example: Any = None
         self.counter = SampleCounter(batch_size, ranks, samples)
-        self.optimizer_steps = OptimizerSteps()
+        self.optimizer_steps, self.tokens = OptimizerSteps(), TokenCounter()
         self._steps = self.batch_samples = 0
         self._has_loss = self._ended = self._owes_validation = False
 
@@ -169,6 +170,7 @@ class StepCallback(pl.Callback):
         """Begin a phase that `listener` ends."""
         self.listener = listener
         self._has_loss = self._ended = self._owes_validation = False
+        self.tokens.restart()
         listener.begin()
 
     def check_ending(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -211,6 +213,8 @@ class StepCallback(pl.Callback):
                 self.execution.stop()
                 self.execution.check()
         self._steps += 1
+        self.tokens.add(batch, module)
+        self.tokens.end_step()
         loss = extract_loss(outputs)
         self._has_loss = self._has_loss or loss is not None
         enough = self.listener.step_done(samples, None if loss is None else loss.detach())
@@ -298,7 +302,7 @@ class TrainerLoop:
         self.accumulate = int(trainer.accumulate_grad_batches)
         self.logged: dict[str, float] = {}
         self.epoch_ends, self.optimizer_steps = callback.epoch_ends, callback.optimizer_steps
-        self.execution = callback.execution
+        self.execution, self.tokens = callback.execution, callback.tokens
         self._without_exchange = ExitStack()
 
     @property

@@ -30,6 +30,7 @@ from accelsweep.run_config import Measure
 from accelsweep.worker.loops.execution import ModuleExecution
 from accelsweep.worker.loops.loop import StepListener, to_meta
 from accelsweep.worker.loops.sample_count import SampleCounter
+from accelsweep.worker.loops.token_count import TokenCounter
 from accelsweep.worker.loops.trainer_replacement import (
     CAST,
     attach_trainer_stub,
@@ -72,7 +73,7 @@ class InferenceDriver:
         self.heartbeat = Heartbeat(spec.heartbeat(place.rank))
         self.epoch_ends: list[int] = []
         self.example: Any = None
-        self.execution = ModuleExecution(spec.config, training=False)
+        self.execution, self.tokens = ModuleExecution(spec.config, training=False), TokenCounter()
         self.query_seconds: list[float] = []
         self._sequential = spec.config.measure.scenario in SEQUENTIAL_SCENARIOS
 
@@ -80,7 +81,10 @@ class InferenceDriver:
         """Answer queries until `listener` ends the phase."""
         self.module, loader, move = self.prepared()
         module = self.module
-        answer, counter = predict_step_of(module), SampleCounter(self._spec.config.batch_size, self._spec.world_size)
+        answer, counter = (
+            predict_step_of(module),
+            SampleCounter(self._spec.config.first_batch_size, self._spec.world_size),
+        )
         autocast, synchronise = autocast_factory(self.precision, self.device), timed_device(self.device).synchronise
         with self.execution, torch.inference_mode():
             listener.begin()
@@ -96,6 +100,8 @@ class InferenceDriver:
                     self.example = to_meta(moved)
                     self.execution.stop()
                     self.execution.check()
+                self.tokens.add(moved, module)
+                self.tokens.end_step()
                 enough = listener.step_done(counter.count(batch, loader, module), None)
                 self.heartbeat.step(pauses=enough)
                 if enough:

@@ -69,7 +69,7 @@ class ScriptThroughput:
             **self._no_quality(loop.quality),
             **({} if loop.module is None else shard_metric(group.gather(parameter_bytes(loop.module)))),
             "learning_rate": Metric(value=rate, unit="1", reason=None if rate is not None else _UNSEEN, scope=scope),
-            "tokens_per_second": self._token_rate(loop.tokens_per_sample, report),
+            **self._token_rate(loop.tokens_per_sample, report),
         }
         load = report.metrics["load_seconds"]
         report.metrics["load_seconds"] = replace(load, scope="rank 0: the script, from its start to the steps watched")
@@ -90,8 +90,9 @@ class ScriptThroughput:
         metrics["pause_seconds"] = Metric(value=paused, unit="s", scope=scope, provenance="clock")
         seconds = metrics["window_seconds"].value or 0.0
         share = (seconds - paused) / seconds
-        for name, factor in (("samples_per_second", 1 / share), ("step_seconds", share)):
-            metrics[name] = replace(metrics[name], value=(metrics[name].value or 0.0) * factor)
+        factors = {"samples_per_second": 1 / share, "tokens_per_second": 1 / share, "step_seconds": share}
+        for name in filter(metrics.__contains__, factors):
+            metrics[name] = replace(metrics[name], value=(metrics[name].value or 0.0) * factors[name])
         for name in filter(metrics.__contains__, _OVER_THE_WINDOW):
             if found and metrics[name].value is not None:
                 metrics[name] = replace(metrics[name], scope=f"{metrics[name].scope}, pauses included")
@@ -100,12 +101,16 @@ class ScriptThroughput:
             steps = metrics["window_steps"].value or 0.0
             report.doubts += filter(None, [run_doubts.pauses(len(found), paused, round(steps), share)])
 
-    def _token_rate(self, tokens_per_sample: float | None, report: RankReport) -> Metric:
+    def _token_rate(self, tokens_per_sample: float | None, report: RankReport) -> dict[str, Metric]:
+        """Return the rate in tokens, unless the loader's batches have been counted."""
+        if "tokens_per_second" in report.metrics:
+            return {}
         if not tokens_per_sample:
             reason = "the batches do not show how many tokens they contain"
-            return Metric(value=None, unit="1/s", reason=reason, scope="all ranks")
+            return {"tokens_per_second": Metric(value=None, unit="1/s", reason=reason, scope="all ranks")}
         rate = (report.metrics["samples_per_second"].value or 0.0) * tokens_per_sample
-        return Metric(value=rate, unit="1/s", scope="all ranks", provenance="clock")
+        scope = "all ranks, positions of the model's input"
+        return {"tokens_per_second": Metric(value=rate, unit="1/s", scope=scope, provenance="clock")}
 
     def _no_quality(self, wanted: ScriptQuality | None) -> dict[str, Metric]:
         if wanted is not None:

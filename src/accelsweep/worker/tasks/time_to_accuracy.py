@@ -18,7 +18,7 @@ from accelsweep.devices.clock import Clock, TimedDevice, all_clocks, clock_gap, 
 from accelsweep.errors import InputError
 from accelsweep.measure import run_doubts
 from accelsweep.measure.stalls import CpuTimer, RankStalls, find_stalls, stall_threshold, summarise
-from accelsweep.measure.timed_window import Group, Losses, first_not_finite
+from accelsweep.measure.timed_window import Group, StepValues, first_not_finite
 from accelsweep.metrics import Metric
 from accelsweep.results import Doubt
 from accelsweep.run_config import SettingConfig
@@ -123,7 +123,7 @@ class TargetTraining:
         self.values: list[float] = []
         self.steps = self.samples = 0
         self.training_seconds = self.wall_seconds = 0.0
-        self._losses = Losses()
+        self._losses = StepValues()
         self._began_at = 0.0
         self._resumed_at: float | None = None
         self._epoch_ends, self._timer, self._marks = epoch_ends, CpuTimer(), device.marks(clock)

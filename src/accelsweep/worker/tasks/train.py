@@ -57,7 +57,9 @@ class TrainThroughput:
         """Add the final loss, the training set size, the learning rate and the module's logged values."""
         loop, self._loop = self._loop, None
         assert loop is not None, "driver() comes first"
+        self._first_samples = measured.window.step_samples[0]
         self._example, self._epoch_samples = loop.example, loop.epoch_samples
+        self._first_tokens = loop.tokens.steps()[0] if loop.tokens is not None and loop.tokens.known else 0.0
         report.metrics |= {
             "final_train_loss": _final_loss(measured.window.losses),
             "epoch_samples": _epoch_samples(self._epoch_samples),
@@ -83,12 +85,24 @@ class TrainThroughput:
         release_memory(self._device)
         rate, effective = report.metrics["samples_per_second"].value, report.effective
         if self._place.rank == 0 and effective is not None and rate is not None:
-            report.metrics |= flops_metrics(self._spec, self._device, self._example, effective, rate)
+            report.metrics |= flops_metrics(
+                self._spec, self._device, self._example, effective, self._examples_per_second(report) or rate
+            )
             report.traits = count_traits(self._spec, self._example, effective.batch_size)
         quality = self._measure_quality()
         report.metrics |= quality.metrics
         report.doubts += quality.doubts if self._place.rank == 0 else ()
         report.metrics |= {f"logged.{name}": _logged(value) for name, value in (self._logged | quality.logged).items()}
+
+    def _examples_per_second(self, report: RankReport) -> float | None:
+        """Return the rate in samples with as many tokens as those of the first batch; None if tokens are not counted.
+
+        The operations are counted in that batch, and the others may be shorter or longer.
+        """
+        rate = report.metrics.get("tokens_per_second")
+        if rate is None or rate.value is None or not self._first_tokens or report.effective is None:
+            return None
+        return rate.value / (self._first_tokens / self._first_samples)
 
     def _quality_not_reached(self) -> dict[str, Metric]:
         rules = self._spec.config.measure
