@@ -51,6 +51,27 @@ class MetricInfo(NamedTuple):
 
 _PER_CONFIG = "per config"
 
+SAMPLED: Mapping[str, tuple[str, str]] = {
+    "gpu_utilisation": ("1", "the share of time in which a kernel was running, over all devices"),
+    "gpu_memory_bytes": ("B", "the memory in use on each device"),
+    "gpu_power_watts": ("W", "the power of each device"),
+    "gpu_celsius": ("degC", "the temperature of each device"),
+    "gpu_sm_mhz": ("MHz", "the clock of each device's processors"),
+    "gpu_memory_mhz": ("MHz", "the clock of each device's memory"),
+    "gpu_throttled": ("1", "whether a device was throttled (1) or not (0)"),
+    "rank_cpu_cores": ("cores", "the CPU time of each rank's process per second"),
+    "rank_rss_bytes": ("B", "the resident memory of each rank's process"),
+    "host_cpu_cores": ("cores", "the CPU time of all processes on the machine per second"),
+    "host_memory_bytes": ("B", "the memory in use on the machine"),
+    "host_disk_bytes_per_second": ("B/s", "what the machine's disks read and wrote"),
+    "host_network_bytes_per_second": ("B/s", "what the machine received and sent"),
+    "package_power_watts": ("W", "the power of the CPU packages"),
+}
+"""What is sampled during a run -> its unit and description."""
+
+STATISTICS = {"mean": "Mean", "p95": "95th percentile", "max": "Maximum"}
+"""Suffixes of the metrics of sampled quantities -> words."""
+
 _CORE: dict[str, MetricInfo] = {
     # the timed window
     "samples_per_second": MetricInfo("1/s", "The rate: samples across all ranks divided by the slowest rank's time."),
@@ -85,6 +106,13 @@ _CORE: dict[str, MetricInfo] = {
     "channels_last_share": MetricInfo(
         "1", "Share of the convolutions' inputs in NHWC order, in the first step, for `channels_last`."
     ),
+    # what the machine did during the window, in samples
+    **{
+        f"{quantity}_{statistic}": MetricInfo(unit, f"{words} of {what}, in samples during the window.")
+        for quantity, (unit, what) in SAMPLED.items()
+        for statistic, words in STATISTICS.items()
+    },
+    "sampler_cpu_cores": MetricInfo("cores", "CPU time of the sampler itself, per second."),
     # training
     "final_train_loss": MetricInfo("loss", "Training loss of the window's last step, on rank 0."),
     "learning_rate": MetricInfo("1", "Learning rate of the first parameter group at the end of the window."),

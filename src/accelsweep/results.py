@@ -286,7 +286,8 @@ class RankResult:
     code and omits our own frames unless there are no others. `window_is_valid` means that the window's results are
     valid even though something failed later, at `user_location` in the user's code. `extra` is the result of a run that
     does something other than measure, such as profiling. `files` are those below the working directory that the user's
-    own script had read when its training began, and `trainer` describes that script's Trainer.
+    own script had read when its training began, and `trainer` describes that script's Trainer. `phases` maps each phase
+    that took place to its start and its end, in seconds of the monotonic clock.
     """
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -307,6 +308,7 @@ class RankResult:
     extra: dict[str, Any] | None = None
     files: tuple[str, ...] = ()
     trainer: ScriptTrainer | None = None
+    phases: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
         """Write the result as JSON, atomically (`records.run_files.read_rank_result` reads and validates it)."""

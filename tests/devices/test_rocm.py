@@ -59,6 +59,9 @@ class FakeAmdSmi:
     def amdsmi_get_power_info(self, _):
         return {"current_socket_power": 700, "average_socket_power": "N/A", "power_limit": 750}
 
+    def amdsmi_get_gpu_activity(self, _):
+        return {"gfx_activity": 93, "umc_activity": 41, "mm_activity": "N/A"}
+
     def amdsmi_get_violation_status(self, _):
         return {"acc_counter": 1000, "acc_ppt_pwr": 20, "acc_socket_thrm": "N/A"}
 

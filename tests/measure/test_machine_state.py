@@ -112,6 +112,7 @@ class ThrottledNvml:
             "nvmlDeviceGetEnforcedPowerLimit": lambda _: 700_000,
             "nvmlDeviceGetName": lambda _: b"Fake H100",
             "nvmlDeviceGetClockInfo": lambda *_: 1980,
+            "nvmlDeviceGetUtilizationRates": lambda *_: SimpleNamespace(gpu=93, memory=41),
             "nvmlDeviceGetMaxClockInfo": lambda *_: 1980,
             "nvmlDeviceGetTemperature": lambda *_: 60,
             "nvmlDeviceGetComputeRunningProcesses": lambda _: [SimpleNamespace(pid=pid) for pid in self.pids],

@@ -168,6 +168,7 @@ def test_a_window_that_never_closed_has_no_result(clock, group, log):
 def window(step_seconds, warmup=2):
     return RankWindow(
         began_at=0.0,
+        opened_at=sum(step_seconds[:warmup]),
         warmup_steps=warmup,
         first_step_seconds=0.7,
         seconds=sum(step_seconds[warmup:]),

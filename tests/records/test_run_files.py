@@ -63,7 +63,7 @@ def test_promoting_a_second_attempt_preserves_the_first(template: Record, tmp_pa
     assert (run_folder.attempt(1) / "steps.parquet").read_text() == "steps.parquet of 1"
 
 
-@pytest.mark.parametrize("allowed", range(9))
+@pytest.mark.parametrize("allowed", range(10))
 def test_recover_repairs_a_kill_after_any_step_of_promoting(
     template: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: int
 ) -> None:
@@ -84,7 +84,7 @@ def test_recover_repairs_a_kill_after_any_step_of_promoting(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", counted(replace))
         patch.setattr(Path, "unlink", counted(unlink))
-        if allowed < 8:
+        if allowed < 9:
             with pytest.raises(Killed):
                 run_folder.promote(second)
         else:

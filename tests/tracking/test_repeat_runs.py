@@ -9,7 +9,7 @@ import pyarrow.parquet as parquet
 import pytest
 from mutations import odd_integers
 
-from accelsweep.tracking.repeat_runs import curves
+from accelsweep.tracking.repeat_runs import curves, system_metrics
 
 
 def write_steps(path: Path, rows: list[tuple[int, int, str, float, int, float | None]]) -> Path:
@@ -63,3 +63,27 @@ def test_steps_that_are_missing_damaged_or_all_warm_up_give_no_curve(tmp_path: P
     damaged.write_bytes(odd_integers(damaged.read_bytes()))
     assert curves(damaged, started=0) == ()
     assert curves(write_steps(tmp_path / "steps.parquet", [(0, 0, "warmup", 1.0, 1, None)]), started=0) == ()
+
+
+def test_samples_become_mlflows_own_system_metrics_with_their_times(tmp_path: Path) -> None:
+    table = {
+        "seconds": [-0.25, 0.0, 0.25],
+        "unix_seconds": [1000.0, 1000.25, 1000.5],
+        "phase": ["warmup", "window", "window"],
+        "host_cpu_cores": [None, 1.0, 3.0],
+        "host_memory_bytes": [2e9, 2e9, 3e9],
+        "gpu1_utilisation": [0.5, 1.0, None],
+        "rank0_rss_bytes": [1e8, 1e8, 1e8],
+    }
+    parquet.write_table(pa.table(table), tmp_path / "series.parquet")
+    points = system_metrics(tmp_path / "series.parquet", 4)
+    by_name = {name: [point for point in points if point.name == name] for name in {point.name for point in points}}
+    cpu = by_name["system/cpu_utilization_percentage"]
+    assert [(point.value, point.step, point.timestamp) for point in cpu] == [(25.0, 1, 1000250), (75.0, 2, 1000500)]
+    assert [point.value for point in by_name["system/gpu_1_utilization_percentage"]] == [50.0, 100.0]
+    assert [point.value for point in by_name["system/system_memory_usage_megabytes"]] == [2000.0, 2000.0, 3000.0]
+    assert len(by_name["system/rank0_rss_bytes"]) == 3
+    merged = system_metrics(tmp_path / "series.parquet", None, max_points=2)
+    assert [point.value for point in merged if point.name == "system/host_memory_bytes"] == []
+    assert [point.value for point in merged if point.name == "system/system_memory_usage_megabytes"] == [2000.0, 3000.0]
+    assert system_metrics(tmp_path / "missing.parquet", 4) == ()

@@ -29,7 +29,8 @@ class Limits(Frozen):
 
     `silence_seconds` bounds the time from one step to the next; its default is far longer than any step worth
     comparing. `queue_minutes` bounds a job's time in the queue, after which the job is skipped. No run in a block
-    starts after `block_seconds`. None removes a bound. `max_settings`, `max_repeats` and `max_runs` bound a whole
+    starts after `block_seconds`. None removes a bound. The machine is sampled every `sample_seconds` while a run lasts;
+    None does not sample it. `max_settings`, `max_repeats` and `max_runs` bound a whole
     sweep: a larger plan is assumed to result from a typo.
     """
 
@@ -38,6 +39,7 @@ class Limits(Frozen):
     queue_minutes: Positive | None = None
     block_seconds: Positive | None = None
     stop_grace_seconds: NotNegative = 5.0
+    sample_seconds: Positive | None = 0.25
     retries: AtLeast0 = 1
     log_bytes: AtLeast1 = 5_000_000
     free_disk_bytes: AtLeast0 = 200_000_000

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -114,6 +114,7 @@ class NvmlTelemetry:
 def _state(library: Any, handle: Any) -> dict[str, Any]:
     memory = _or_none(library.nvmlDeviceGetMemoryInfo, handle)
     throttles = _or_none(library.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+    utilisation = _or_none(library.nvmlDeviceGetUtilizationRates, handle)
     milliwatts = _or_none(library.nvmlDeviceGetPowerUsage, handle)
     milliwatts_limit = _or_none(library.nvmlDeviceGetEnforcedPowerLimit, handle)
     name = _or_none(library.nvmlDeviceGetName, handle)
@@ -123,6 +124,7 @@ def _state(library: Any, handle: Any) -> dict[str, Any]:
         "sm_mhz": _or_none(library.nvmlDeviceGetClockInfo, handle, library.NVML_CLOCK_SM),
         "sm_mhz_max": _or_none(library.nvmlDeviceGetMaxClockInfo, handle, library.NVML_CLOCK_SM),
         "memory_mhz": _or_none(library.nvmlDeviceGetClockInfo, handle, library.NVML_CLOCK_MEM),
+        "utilisation": None if utilisation is None else utilisation.gpu / 100.0,
         "celsius": _or_none(library.nvmlDeviceGetTemperature, handle, library.NVML_TEMPERATURE_GPU),
         "watts": None if milliwatts is None else milliwatts / 1000.0,
         "watts_limit": None if milliwatts_limit is None else milliwatts_limit / 1000.0,
@@ -207,6 +209,14 @@ class CudaKind(DeviceKind):
         if torch.version.cuda is None:
             return "finds no CUDA device here: it was built without CUDA"
         return f"finds no CUDA device here: it was built for CUDA {torch.version.cuda}; nvidia-smi may show why"
+
+    @contextmanager
+    def telemetry_session(self) -> Iterator[None]:
+        """Keep NVML initialised, if it can be."""
+        with ExitStack() as stack:
+            with suppress(NvmlUnavailable):
+                stack.enter_context(nvml())
+            yield
 
     def telemetry_identity(self, device: torch.device) -> str | None:
         """Return the device's UUID, from NVML if torch is too old to report it."""

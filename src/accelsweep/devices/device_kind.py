@@ -15,6 +15,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -86,6 +87,7 @@ STATE_KEYS = (
     "sm_mhz",
     "sm_mhz_max",
     "memory_mhz",
+    "utilisation",
     "celsius",
     "watts",
     "watts_limit",
@@ -95,10 +97,12 @@ STATE_KEYS = (
     "held_back",
     "foreign_processes",
 )
-"""The keys of a device state. `throttles` are the driver's reasons for throttling the device at this moment.
+"""The keys of a device state.
 
-`held_back` maps each reason to the total time for which it has throttled the device and to the counter's own clock,
-both in seconds. `foreign_processes` are the IDs of processes outside our process group that compute on the device.
+`throttles` are the driver's reasons for throttling the device at this moment, and `utilisation` is the share of the
+last moments in which a kernel was running. `held_back` maps each reason to the total time for which it has throttled
+the device and to the counter's own clock, both in seconds. `foreign_processes` are the IDs of processes outside our
+process group that compute on the device.
 """
 
 
@@ -303,6 +307,10 @@ class DeviceKind:
     def model_name(self, device: torch.device) -> str:
         """Return the model name reported by its driver."""
         return str(self.module.get_device_name(device))
+
+    def telemetry_session(self) -> AbstractContextManager[None]:
+        """Return a context in which `telemetry` need not connect to its driver for each reading."""
+        return nullcontext()
 
     def telemetry_identity(self, device: torch.device) -> str | None:
         """Return the identity by which `telemetry` finds the device; None if no driver is queried for it."""

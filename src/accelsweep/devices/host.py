@@ -6,6 +6,7 @@ The worker runs in users' own environments, where psutil is required only on sys
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -44,6 +45,29 @@ def memory_total() -> int:
 def memory_available() -> int:
     """Return the bytes that processes can still allocate without swapping."""
     return int(_psutil.virtual_memory().available) if _psutil else _meminfo()["MemAvailable"]
+
+
+def memory_in_use() -> int:
+    """Return the bytes of the machine's memory that are not available to further processes."""
+    return memory_total() - memory_available()
+
+
+def transferred_bytes() -> dict[str, float]:
+    """Return what the machine's disks and its networks, without loopback, have transferred so far, both ways.
+
+    Either is left out if the system does not report it, or if psutil is not installed.
+    """
+    found: dict[str, float] = {}
+    if _psutil is None:
+        return found
+    with suppress(Exception):  # some containers hide these counters, in ways that psutil does not catch
+        if (disks := _psutil.disk_io_counters()) is not None:
+            found["disk"] = float(disks.read_bytes + disks.write_bytes)
+    with suppress(Exception):
+        interfaces = _psutil.net_io_counters(pernic=True).items()
+        networks = [counters for name, counters in interfaces if not re.fullmatch(r"lo\d*", name)]
+        found["network"] = float(sum(counters.bytes_recv + counters.bytes_sent for counters in networks))
+    return found
 
 
 def _meminfo() -> dict[str, int]:

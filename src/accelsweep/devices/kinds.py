@@ -7,6 +7,7 @@ installed torch was built for another vendor's devices of the same name: NVIDIA 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -104,6 +105,11 @@ def telemetry_of(accelerator: str) -> Telemetry:
     if telemetry is None:
         raise TelemetryUnavailable(f"no telemetry is available for {accelerator} devices")
     return telemetry
+
+
+def telemetry_session(accelerator: str) -> AbstractContextManager[None]:
+    """Return a context in which this kind's telemetry need not connect to the driver for each reading."""
+    return kind_of(accelerator).telemetry_session()
 
 
 def timed_device(device: torch.device) -> TimedDevice:

@@ -114,6 +114,7 @@ def _state(library: Any, handle: Any) -> dict[str, Any]:
     clock = _fields(library.amdsmi_get_clock_info, handle, library.AmdSmiClkType.GFX)
     memory_clock = _fields(library.amdsmi_get_clock_info, handle, library.AmdSmiClkType.MEM)
     power = _fields(library.amdsmi_get_power_info, handle)
+    activity = _number(_fields(library.amdsmi_get_gpu_activity, handle), "gfx_activity")
     hotspot = (library.AmdSmiTemperatureType.HOTSPOT, library.AmdSmiTemperatureMetric.CURRENT)
     violations = _fields(library.amdsmi_get_violation_status, handle)
     processes = _or_none(library.amdsmi_get_gpu_process_list, handle)
@@ -123,6 +124,7 @@ def _state(library: Any, handle: Any) -> dict[str, Any]:
         "sm_mhz": _number(clock, "clk"),
         "sm_mhz_max": _number(clock, "max_clk"),
         "memory_mhz": _number(memory_clock, "clk"),
+        "utilisation": None if activity is None else activity / 100.0,
         "celsius": _or_none(library.amdsmi_get_temp_metric, handle, *hotspot),
         "watts": _number(power, "socket_power", "current_socket_power", "average_socket_power"),
         "watts_limit": _number(power, "power_limit"),

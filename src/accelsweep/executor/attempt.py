@@ -18,7 +18,7 @@ from accelsweep.executor.attempt_outcome import Conclusion, conclude, ending_dou
 from accelsweep.executor.batch_size_search import BatchSizeSearch
 from accelsweep.executor.code_versions import ProjectEnvironment, RunCode
 from accelsweep.executor.device_lease import NO_LEASE, Lease, NotEnoughDevices, leased
-from accelsweep.executor.launch import Launch, Launcher, LaunchMethod, Ranks, children, rendezvous
+from accelsweep.executor.launch import Launch, Launcher, LaunchMethod, LocalRanks, Ranks, children, rendezvous
 from accelsweep.executor.multi_node import check_multi_node, start_on_nodes
 from accelsweep.executor.preflight import check_disk_space
 from accelsweep.executor.recording import (
@@ -31,6 +31,7 @@ from accelsweep.executor.recording import (
 from accelsweep.executor.result_reuse import CurrentConditions, file_identity
 from accelsweep.executor.run_log import RunLog
 from accelsweep.executor.run_watchdog import Ending, Monitor
+from accelsweep.executor.sampler import SAMPLES_FILE, Sampler
 from accelsweep.git import git_state
 from accelsweep.ipc import Signals
 from accelsweep.planning.resources import device_models_for, threads_per_rank
@@ -72,13 +73,20 @@ class RankRunner:
 
     def run(self, spec: RunSpec, method: LaunchMethod, lease: Lease, code: RunCode | None, limits: Limits) -> Ending:
         """Start the ranks of `spec`, wait for them within `limits`, and return how they ended."""
-        oom_kills_before, unrelated = linux.oom_kills(), children()
+        oom_kills_before = linux.oom_kills()
         python = None if code is None else code.python
-        with RunLog(Path(spec.attempt_folder) / LOG_FILE, limits.log_bytes) as log:
+        samples = Path(spec.attempt_folder) / SAMPLES_FILE
+        interval = None if method == "srun" or spec.config.task == "largest_batch" else limits.sample_seconds
+        with (
+            Sampler(samples, interval, spec.config.accelerator, lease) as sampler,
+            RunLog(Path(spec.attempt_folder) / LOG_FILE, limits.log_bytes) as log,
+        ):
+            unrelated = children()
             environment = rank_environment(spec, lease, code)
             launch = Launch(spec, method, environment, log.write_end, lease.descriptors, python)
             ranks: Ranks = start_on_nodes(launch, self.cpus) if method == "srun" else self.launcher.start(launch)
             log.close_write_end()
+            sampler.watch(ranks.running() if isinstance(ranks, LocalRanks) else {})
             try:
                 monitor = Monitor(spec, ranks, limits, log, self.signals, self.heartbeat)
                 return monitor.wait(oom_kills_before, unrelated)

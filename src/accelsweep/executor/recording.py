@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from accelsweep.devices.clock import monotonic
 from accelsweep.errors import DamagedFile
 from accelsweep.executor.attempt_outcome import Conclusion
+from accelsweep.executor.sampler import SAMPLES_FILE, read_samples
 from accelsweep.files import sha256_file
-from accelsweep.metrics import NOT_REACHED
+from accelsweep.measure.series import columns_of, summaries
+from accelsweep.metrics import NOT_REACHED, Metric
 from accelsweep.records.run_files import RunFolder, read_rank_result
 from accelsweep.records.run_record import LargestBatch, Record, now
 from accelsweep.redaction import masked, without_secrets
@@ -101,8 +105,11 @@ def write_record(
     batch, and `files` identifies the files that the user's own script had read.
     """
     steps = run_folder.steps_file(spec.attempt)
-    has_steps = merge_steps(spec, steps)
+    samples = Path(spec.attempt_folder) / SAMPLES_FILE
+    rows, sampling = read_samples(samples)
     first = results.get(0)
+    phases = {} if first is None else first.phases
+    has_steps = merge_tables(spec, steps, rows, phases, run_folder.series_file(spec.attempt))
     effective = None if first is None else first.effective
     all_doubts = [*(doubt for result in results.values() for doubt in result.doubts), *doubts]
     expects_steps = largest_batch is None and not config.whole_process
@@ -125,7 +132,7 @@ def write_record(
         finished_at=now(),
         wall_seconds=wall_seconds,
         effective=None if effective is None else replace(effective, launcher=provenance.launcher),
-        metrics=first.metrics if first is not None else {},
+        metrics={**(first.metrics if first is not None else {}), **_series_metrics(config, rows, sampling, phases)},
         fingerprint=provenance.fingerprint,
         environment=first.environment if first is not None else {},
         git=dict(provenance.git),
@@ -138,9 +145,29 @@ def write_record(
     )
     record.write(run_folder.record_file(spec.attempt))
     run_folder.promote(spec.attempt)
+    samples.unlink(missing_ok=True)
     for rank in range(spec.world_size):
         for path in (spec.rank_steps(rank), spec.rank_window(rank), spec.heartbeat(rank)):
             path.unlink(missing_ok=True)
+
+
+def _series_metrics(
+    config: SettingConfig,
+    rows: Sequence[Mapping[str, float]],
+    sampling: Mapping[str, Any],
+    phases: Mapping[str, tuple[float, float]],
+) -> dict[str, Metric]:
+    """Return what the machine did during the window, or during a whole process, and what it cost to sample it."""
+    if len(rows) < 2:
+        return {}
+    began, ended = rows[0]["seconds"], rows[-1]["seconds"]
+    window = (began, ended) if config.whole_process else phases.get("window")
+    found = {} if window is None else summaries(rows, *window)
+    if "cpu_seconds" in sampling:
+        share = sampling["cpu_seconds"] / (ended - began)
+        scope = f"{len(rows)} readings in {ended - began:.3g} s"
+        found["sampler_cpu_cores"] = Metric(value=share, unit="cores", scope=scope, provenance="clock")
+    return found
 
 
 def source_doubts(before: Fingerprint, after: Fingerprint) -> list[Doubt]:
@@ -159,26 +186,62 @@ def source_doubts(before: Fingerprint, after: Fingerprint) -> list[Doubt]:
     ]
 
 
-def merge_steps(spec: RunSpec, target: Path) -> bool:
-    """Write the steps of all ranks to `target`, ordered by rank; return whether there are steps and all could be read.
+def merge_tables(
+    spec: RunSpec,
+    steps: Path,
+    rows: Sequence[Mapping[str, float]],
+    phases: Mapping[str, tuple[float, float]],
+    series: Path,
+) -> bool:
+    """Write the steps of all ranks to `steps`, ordered by rank, and the sampled `rows` to `series`.
+
+    Returns whether there are steps and all could be read.
 
     This happens in a forked child, because pyarrow leaves a thread behind, which would make forking unsafe.
     """
     parts = [path for rank in range(spec.world_size) if (path := spec.rank_steps(rank)).exists()]
-    if not parts:
+    if not parts and not rows:
         return False
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            _write_parquet([json.loads(part.read_bytes()) for part in parts], target)
+            if rows:
+                _write_series(rows, phases, series)
+            if parts:
+                _write_parquet([json.loads(part.read_bytes()) for part in parts], steps)
             code = 0
         except Exception:  # noqa: BLE001  whatever the error, the run's record reports that its steps are missing
             traceback.print_exc()
         finally:
             os._exit(code)
     _, status = os.waitpid(child, 0)
-    return status == 0
+    return bool(parts) and status == 0
+
+
+def _write_series(rows: Sequence[Mapping[str, float]], phases: Mapping[str, tuple[float, float]], target: Path) -> None:
+    """Write `series.parquet`: seconds since the window opened (else sampling) and since 1970, the phase, and values.
+
+    A value is null where nothing could be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    since_1970 = time.time() - monotonic()
+    origin = phases["window"][0] if "window" in phases else rows[0]["seconds"]
+
+    def phase_at(seconds: float) -> str | None:
+        return next((name for name, (start, end) in phases.items() if start <= seconds < end), None)
+
+    table = {
+        "seconds": pa.array([row["seconds"] - origin for row in rows], pa.float64()),
+        "unix_seconds": pa.array([row["seconds"] + since_1970 for row in rows], pa.float64()),
+        "phase": pa.array([phase_at(row["seconds"]) for row in rows], pa.string()),
+    }
+    for column in columns_of(rows):
+        if column != "seconds":
+            table[column] = pa.array([row.get(column) for row in rows], pa.float64())
+    pq.write_table(pa.table(table), target, compression="zstd")
 
 
 def _write_parquet(ranks: Sequence[Mapping[str, Any]], target: Path) -> None:

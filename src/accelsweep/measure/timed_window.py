@@ -201,10 +201,12 @@ class Probe(Protocol):
 class RankWindow:
     """One rank's measurements: seconds, samples and losses of each step, warm-up included.
 
-    `began_at` is the clock's reading before the first batch was fetched; `seconds` is the duration of the window.
+    `began_at` and `opened_at` are the clock's readings before the first batch was fetched and when the window opened;
+    `seconds` is the duration of the window.
     """
 
     began_at: float
+    opened_at: float
     warmup_steps: int
     first_step_seconds: float
     seconds: float
@@ -311,6 +313,7 @@ class Window:
             raise RuntimeError(f"the window is still open after {self._done} steps: the training data ended too early")
         return RankWindow(
             began_at=self._began_at,
+            opened_at=self._opened,
             warmup_steps=self._rules.warmup,
             first_step_seconds=self._first_step_seconds,
             seconds=self._seconds,

@@ -26,8 +26,8 @@ PUBLISHED_FILE = "published.json"
 RUNS_FOLDER, ATTEMPTS_FOLDER = "runs", "attempts"
 """The folders of a sweep's runs and of a run's attempts."""
 
-RECORD_FILE, STEPS_FILE, LOG_FILE = "record.json", "steps.parquet", "run.log"
-"""A run's record, raw step times and output."""
+RECORD_FILE, STEPS_FILE, SERIES_FILE, LOG_FILE = "record.json", "steps.parquet", "series.parquet", "run.log"
+"""A run's record, raw step times, what the machine did meanwhile, and output."""
 
 STARTED_FILE = "started.json"
 """Marks an attempt that has not ended."""
@@ -175,6 +175,10 @@ class SweepFolder:
     def steps(self, run: str) -> Path:
         """A run's raw step times."""
         return self.run(run) / STEPS_FILE
+
+    def series(self, run: str) -> Path:
+        """What the devices, the ranks and the machine did during a run."""
+        return self.run(run) / SERIES_FILE
 
     @property
     def versions(self) -> Path:

@@ -22,7 +22,15 @@ from accelsweep.config.setting import shared_devices
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.files import read_regular, remove, set_aside
 from accelsweep.json_documents import Document, first_error
-from accelsweep.records.layout import ATTEMPTS_FOLDER, LOG_FILE, RECORD_FILE, STARTED_FILE, STEPS_FILE, SweepFolder
+from accelsweep.records.layout import (
+    ATTEMPTS_FOLDER,
+    LOG_FILE,
+    RECORD_FILE,
+    SERIES_FILE,
+    STARTED_FILE,
+    STEPS_FILE,
+    SweepFolder,
+)
 from accelsweep.records.plan import Block, Manifest
 from accelsweep.records.run_record import Record, steps_damage
 from accelsweep.results import RankResult
@@ -105,7 +113,12 @@ def read_rank_result(path: Path) -> RankResult:
 
 # The folder of a run.
 
-_RESULTS = (LOG_FILE, STEPS_FILE, RECORD_FILE)  # always moved in this order: the record contains the steps' checksum
+_RESULTS = (
+    LOG_FILE,
+    SERIES_FILE,
+    STEPS_FILE,
+    RECORD_FILE,
+)  # always moved in this order: the record contains the steps' checksum
 
 _REOPENED = "reopened"
 
@@ -144,6 +157,10 @@ class RunFolder:
     def steps_file(self, number: int) -> Path:
         """Return the path of the attempt's raw step times."""
         return self.attempt(number) / STEPS_FILE
+
+    def series_file(self, number: int) -> Path:
+        """Return the path of what the machine did during the attempt."""
+        return self.attempt(number) / SERIES_FILE
 
     def log_file(self, number: int) -> Path:
         """Return the path of the attempt's log."""

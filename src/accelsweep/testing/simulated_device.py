@@ -145,13 +145,15 @@ class SimulatedTelemetry:
         all_usage, active, now = usage_by_process(where), active_processes(where), time.perf_counter()
         held_back = sum(use.held_back for use in all_usage.values())
         hot = spec.throttled_after is not None and any(use.held_back for use in active.values())
+        is_busy = any(use.free_at > now for use in active.values())
         return {
             "name": spec.model,
             "sm_mhz": round(spec.mhz / spec.throttle) if hot else spec.mhz,
             "sm_mhz_max": spec.mhz,
             "memory_mhz": spec.mhz,
+            "utilisation": float(is_busy),
             "celsius": spec.celsius,
-            "watts": spec.watts_busy if any(use.free_at > now for use in active.values()) else spec.watts_idle,
+            "watts": spec.watts_busy if is_busy else spec.watts_idle,
             "watts_limit": spec.watts_busy,
             "memory_used_bytes": sum(use.bytes for use in active.values()),
             "memory_total_bytes": spec.memory_bytes,

@@ -7,6 +7,7 @@ publisher's own use. Metrics have the same names as in records, including the un
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -82,7 +83,7 @@ def finished_run(folder: SweepFolder, finished: FinishedRun, setting: PlannedSet
     """
     record = read_record(folder, finished.run)
     damage = steps_damage(record, folder.steps(record.run))
-    files = [folder.record(record.run), folder.run(record.run) / LOG_FILE]
+    files = [folder.record(record.run), folder.run(record.run) / LOG_FILE, folder.series(record.run)]
     files += [] if damage else [folder.steps(record.run)]
     config = json.dumps(record.config.raw, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     return MlflowRun(
@@ -98,7 +99,10 @@ def finished_run(folder: SweepFolder, finished: FinishedRun, setting: PlannedSet
         metrics=to_metrics(
             {name: metric.value for name, metric in record.metrics.items()} | {"wall_seconds": record.wall_seconds}
         ),
-        curves=() if damage else curves(folder.steps(record.run), finished.started),
+        curves=(
+            *(() if damage else curves(folder.steps(record.run), finished.started)),
+            *system_metrics(folder.series(record.run), record.environment.get("before", {}).get("cores_logical")),
+        ),
         artifacts=(
             Artifact(storable_text(config, limit=10_000_000), "config.json"),
             *(Artifact(path) for path in files if path.is_file()),  # a FIFO would block, and a device may never end
@@ -200,6 +204,49 @@ def curves(steps: Path, started: int, max_points: int = _MAX_POINTS) -> tuple[Me
         if len(finite := losses[bucket][np.isfinite(losses[bucket])]):
             points.append(MetricPoint("curve/train_loss", float(finite.mean()), last, time))
     return tuple(points)
+
+
+_SYSTEM_METRICS: Mapping[str, tuple[str, float]] = {
+    r"gpu(\d+)_utilisation": (r"gpu_\1_utilization_percentage", 100.0),
+    r"gpu(\d+)_memory_bytes": (r"gpu_\1_memory_usage_megabytes", 1e-6),
+    r"gpu(\d+)_power_watts": (r"gpu_\1_power_usage_watts", 1.0),
+    r"host_memory_bytes": ("system_memory_usage_megabytes", 1e-6),
+}
+"""Columns of series.parquet -> MLflow's own names, and factors (mlflow/system_metrics/metrics)."""
+
+
+def system_metrics(series: Path, cores: int | None, max_points: int = 2 * _MAX_POINTS) -> tuple[MetricPoint, ...]:
+    """Return the sampled values as MLflow's system metrics, at most `max_points` each, with the times of the samples.
+
+    `cores` is the number of the machine's logical cores; without it, their utilisation in percent is left out. Returns
+    an empty result if the file is missing or damaged.
+    """
+    try:
+        table = parquet.read_table(series)
+        seconds = table["unix_seconds"].to_numpy()
+    except (OSError, KeyError, pyarrow.ArrowException):
+        return ()
+    points: list[MetricPoint] = []
+    for column in table.column_names:
+        if column in ("seconds", "unix_seconds", "phase"):
+            continue
+        name, factor = _system_metric(column)
+        values = table[column].to_numpy(zero_copy_only=False).astype(float) * factor
+        if column == "host_cpu_cores" and cores:
+            name, values = "cpu_utilization_percentage", values * (100.0 / cores)
+        for number, bucket in enumerate(np.array_split(np.arange(len(values)), min(max_points, len(values)))):
+            known = values[bucket][np.isfinite(values[bucket])]
+            if len(known):
+                when = int(seconds[bucket[-1]] * 1000)
+                points.append(MetricPoint(f"system/{name}", float(known.mean()), number, when))
+    return tuple(points)
+
+
+def _system_metric(column: str) -> tuple[str, float]:
+    for pattern, (name, factor) in _SYSTEM_METRICS.items():
+        if match := re.fullmatch(pattern, column):
+            return match.expand(name), factor
+    return column, 1.0
 
 
 def _per_step(table: parquet.Table, step: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

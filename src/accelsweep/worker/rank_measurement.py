@@ -269,6 +269,7 @@ class RankReport:
         self.extra: dict[str, Any] | None = None
         self.files: tuple[str, ...] = ()
         self.trainer: ScriptTrainer | None = None
+        self.phases: dict[str, tuple[float, float]] = {}
         self._error: BaseException | None = None
         self._target: str | None = None
         self._tolerated: Collection[ErrorKind] = ()
@@ -277,6 +278,11 @@ class RankReport:
         """Add the window's results. `environment` must contain the state `before` and `after` the window."""
         self.effective = replace(measured.effective, numa_node=self.numa_node)
         self.metrics |= measured.metrics
+        window = measured.window
+        self.phases |= {
+            "warmup": (window.began_at, window.opened_at),
+            "window": (window.opened_at, window.opened_at + window.seconds),
+        }
         self.environment |= measured.states
         states = RunEnvironment(self.environment)
         governor = run_doubts.governor(states.before.governor)
@@ -313,4 +319,5 @@ class RankReport:
             extra=self.extra,
             files=self.files,
             trainer=self.trainer,
+            phases=self.phases,
         )

@@ -34,6 +34,7 @@ from accelsweep.records.layout import (
     PAGE,
     RECORD_FILE,
     RUNS_FOLDER,
+    SERIES_FILE,
     STEPS_FILE,
     SweepFolder,
     check_sweep_name,
@@ -71,7 +72,7 @@ _PLACES: dict[str, type[Document] | None] = {
     rf"sweep/blocks/({_PART})\.json": Block,
     rf"sweep/{RUNS_FOLDER}/({_PART})/{re.escape(RECORD_FILE)}": Record,
     rf"sweep/{RUNS_FOLDER}/({_PART})/{re.escape(RECORD_FILE)}\.damaged-[0-9]{{1,5}}": None,
-    rf"sweep/{RUNS_FOLDER}/({_PART})/{re.escape(STEPS_FILE)}": None,
+    rf"sweep/{RUNS_FOLDER}/({_PART})/(?:{re.escape(STEPS_FILE)}|{re.escape(SERIES_FILE)})": None,
     r"report/[a-z][a-z0-9_-]{0,79}\.(?:csv|html|md|svg)": None,
     **{
         rf"sweep/{re.escape(file.pattern)}".replace(r"\*", f"({_PART})"): registry.load(file.model)
@@ -169,7 +170,7 @@ def _sources(folder: SweepFolder, report: list[str]) -> Iterator[tuple[str, Path
     yield NUMBERS_PLACE, folder.findings
     yield from _block_sources(folder)
     for run in sorted(path.parent for path in folder.root.glob(f"{RUNS_FOLDER}/*/{RECORD_FILE}*")):
-        for path in (*sorted(run.glob(f"{RECORD_FILE}*")), run / STEPS_FILE):
+        for path in (*sorted(run.glob(f"{RECORD_FILE}*")), run / STEPS_FILE, run / SERIES_FILE):
             if path.is_file() and is_place(place := f"sweep/{RUNS_FOLDER}/{run.name}/{path.name}"):
                 yield place, path
     for path in folder.feature_files():
