@@ -31,7 +31,7 @@ rule all:
 onstart:
     SWEEP.check_executor(workflow)
     SWEEP.install_hooks(workflow)
-    shell("{SWEEP.own_thread_variables}{sys.executable:q} -P -m accelsweep.executor --prepare {SWEEP.root:q}")
+    shell("{sys.executable:q} -P -m accelsweep.executor --prepare {SWEEP.root:q}")
     SWEEP.remove_secrets()
 
 

@@ -20,10 +20,9 @@ rule block:
         runs=SWEEP.runs_digest,
         persistent_log="sweeps/{sweep}/logs/.{block}.log",
     shell:
-        # Snakemake sets OMP_NUM_THREADS=1 and the like for each job; the runs get the user's own values back.
         # Snakemake deletes the log before each job, so it is a hard link to a file that persists.
         "(touch {params.persistent_log:q} && ln -f {params.persistent_log:q} {log:q}) || true; "
-        "{SWEEP.own_thread_variables}{{ {params.before}{params.python} -P -m accelsweep.executor {input:q}; }} >> {log:q} 2>&1"
+        "{{ {params.before}{params.python} -P -m accelsweep.executor {input:q}; }} >> {log:q} 2>&1"
 
 
 # Slurm only. The executor runs on the first node and starts one process per node with srun; the resource `mpi` keeps

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-KEPT = ("manifest.json", "blocks/*.json", "runs/*/record.json", "runs/*/steps.parquet")
+KEPT = ("manifest.json", "blocks/*.json", "runs/*/record.json", "runs/*/steps.parquet", "runs/*/series.parquet")
 """What is committed of a sweep: everything that the report is made from. Logs and earlier attempts are not."""
 
 METHOD = "../../../../../docs/method.md"

@@ -141,6 +141,9 @@ class _RunFiles:
     def steps(self, run: str) -> Path:
         return self._folder(run).steps(MergedName.of(run).name)
 
+    def series(self, run: str) -> Path:
+        return self._folder(run).series(MergedName.of(run).name)
+
     def record(self, run: str) -> Path:
         return self._folder(run).record(MergedName.of(run).name)
 

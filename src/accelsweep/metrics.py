@@ -69,6 +69,13 @@ SAMPLED: Mapping[str, tuple[str, str]] = {
 }
 """What is sampled during a run -> its unit and description."""
 
+
+def quantity_of(column: str) -> str:
+    """Return a column's name without the number of its rank or device: `gpu_power_watts` for `gpu1_power_watts`."""
+    prefix, _, rest = column.partition("_")
+    return f"{prefix.rstrip('0123456789')}_{rest}"
+
+
 STATISTICS = {"mean": "Mean", "p95": "95th percentile", "max": "Maximum"}
 """Suffixes of the metrics of sampled quantities -> words."""
 

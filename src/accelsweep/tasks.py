@@ -21,7 +21,7 @@ from accelsweep.registry import (
 PROCESS_RATE = "processes_per_hour"
 """The rate of commands that are measured as a whole (`measure.scope=process`)."""
 
-TOKEN_RATE = "tokens_per_second"  # noqa: S105 - a metric
+TOKEN_RATE = "tokens_per_second"  # noqa: S105  # nosec B105
 """The rate of training on batches whose size is given in tokens (`batch_unit=tokens`)."""
 
 _TRAINING = (

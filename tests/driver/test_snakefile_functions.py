@@ -37,13 +37,15 @@ from accelsweep.driver.sweep_lock import lock_sweep
 from accelsweep.errors import InputError
 from accelsweep.planning.plan import make_plan, write_plan
 from accelsweep.records.layout import SweepFolder
+from accelsweep.schedulers.job_environment import KEPT_THREADS_VARIABLE
 from accelsweep.schedulers.protocol import Resources
 
 
 @pytest.fixture(autouse=True)
 def variables(monkeypatch):
     """Variables that a main Snakemake sets are another sweep's at first, and are reset afterwards."""
-    monkeypatch.setenv(SWEEP_VARIABLE, "another")
+    for name in (SWEEP_VARIABLE, KEPT_THREADS_VARIABLE):
+        monkeypatch.setenv(name, "another")
     monkeypatch.setenv(PYTHON_VARIABLE, "another")
 
 
@@ -215,17 +217,6 @@ def test_jobs_get_only_listed_secrets_and_sbatch_no_options_and_the_user_is_told
 
 
 @pytest.mark.heavy
-def test_runs_get_the_users_thread_variables_and_not_those_of_snakemakes_jobs(tmp_path, monkeypatch):
-    monkeypatch.setenv("MKL_NUM_THREADS", "3")
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    job = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GOTO_NUM_THREADS": "1"}
-    folder = write_plan(tmp_path, make_plan(tmp_path, ["experiment=quickstart"]))
-    monkeypatch.chdir(tmp_path)
-    restore = load_sweep({"sweep": folder.name}, is_main=False).own_thread_variables
-    seen = subprocess.run(["bash", "-c", f"{restore}env"], env=job, capture_output=True, text=True, check=True).stdout
-    assert [line for line in seen.splitlines() if "THREADS" in line] == ["MKL_NUM_THREADS=3"]
-
-
 def test_runs_on_this_machine_keep_all_variables(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "environ", os.environ.copy())

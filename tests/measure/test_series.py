@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from accelsweep.devices.device_kind import TelemetryUnavailable
-from accelsweep.measure.series import HostReader, RankReader, Reading, Sampling, quantity_of, summaries
-from accelsweep.metrics import SAMPLED, STATISTICS, metrics
+from accelsweep.measure.series import HostReader, RankReader, Reading, Sampling, summaries
+from accelsweep.metrics import SAMPLED, STATISTICS, metrics, quantity_of
 
 
 class Scripted:

@@ -25,6 +25,7 @@ from accelsweep.report.figures.memory import memory_figure
 from accelsweep.report.figures.quality import quality_figure
 from accelsweep.report.figures.rate import MAX_LINES, heatmap_figure, throughput_figure
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
+from accelsweep.report.figures.series import meaning, series_figure
 from accelsweep.report.figures.speedup import FIRST_SCREEN_ROWS, speedup_figure
 from accelsweep.report.figures.steps import MAX_BANDS, MAX_RUNS, selected_runs, steps_figure
 from accelsweep.report.figures.tradeoff import tradeoff_figures
@@ -423,6 +424,60 @@ def test_runs_of_merged_sweeps_can_be_selected_separately(findings, sweep):
         ("cpu x1 | 32-true | batch 32 (A, repeat 0)", points[0].run),
         ("cpu x1 | 32-true | batch 32 (B, repeat 0)", points[1].run),
     ]
+
+
+def readings(path, seconds, **columns):
+    phases = ["warmup" if second < 0 else "window" if second < 5 else None for second in seconds]
+    table = {"seconds": seconds, "unix_seconds": seconds, "phase": phases, **columns}
+    pq.write_table(pa.table(table), path)
+
+
+class Series:
+    """Every run's series is the same file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def series(self, _):
+        return self.path
+
+
+def test_readings_of_the_baseline_are_drawn_with_the_mean_of_its_devices_and_at_most_so_many_points(findings, tmp_path):
+    seconds = [number / 20 - 1 for number in range(150)]
+    gpus = {f"gpu{number}_power_watts": [100.0 * (number + 1)] * 150 for number in range(2)}
+    readings(tmp_path / "series.parquet", seconds, **gpus, host_cpu_cores=[None, *[1.5] * 149])
+    figure = series_figure(findings, Series(tmp_path / "series.parquet"))
+    powers = [row["value"] for row in figure.rows if row["quantity"] == "gpu_power_watts"]
+    assert set(powers) == {150.0}
+    runs = {row["run"] for row in figure.rows}
+    assert len(powers) == 75 * len(runs), "every second reading of each run"
+    assert {row["band"] for row in figure.rows} == {"power, to 150 W", "cores of the machine, to 1.50"}
+    for palette in (LIGHT, DARK):
+        assert texts(svg_of(figure, palette)) >= {"power, to 150 W", "seconds since the window opened"}
+
+
+def test_a_sweep_without_readings_says_so(findings, tmp_path):
+    skipped = series_figure(findings, Series(tmp_path / "missing.parquet"))
+    assert skipped.reason == "no series.parquet of the recommended setting or of the baseline could be read"
+    (tmp_path / "damaged.parquet").write_bytes(b"no table")
+    assert series_figure(findings, Series(tmp_path / "damaged.parquet")) == skipped
+
+
+def test_what_the_readings_mean_is_said_in_words(findings):
+    setting = findings.settings[0]
+    metric = next(iter(setting.metrics.values()))
+
+    def said(**means):
+        metrics = {name: metric.model_copy(update={"median": value}) for name, value in means.items()}
+        return meaning(setting.model_copy(update={"metrics": metrics, "bottleneck": None, "label": "bf16"}))
+
+    assert said(gpu_utilisation_mean=0.62, gpu_throttled_mean=0.25) == (
+        "bf16: its devices were idle 38 % of the window; they were throttled 25 % of it."
+    )
+    assert said(rank_cpu_cores_mean=0.75, host_cpu_cores_mean=1.5) == (
+        "bf16: each rank kept 0.75 cores busy, and the whole machine 1.5."
+    )
+    assert said(samples_per_second=3.0) == ""
 
 
 def test_steps_whose_digest_differs_from_the_record_are_left_out(findings, sweep, tmp_path_factory):

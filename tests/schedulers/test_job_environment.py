@@ -5,7 +5,15 @@ from pathlib import Path
 import pytest
 
 from accelsweep.schedulers import protocol
-from accelsweep.schedulers.job_environment import for_commands, for_jobs, withheld_variables, without_options
+from accelsweep.schedulers.job_environment import (
+    KEPT_THREADS_VARIABLE,
+    for_commands,
+    for_jobs,
+    kept_threads,
+    restore_threads,
+    withheld_variables,
+    without_options,
+)
 
 HARMLESS = {
     "PATH": "/bin",
@@ -63,3 +71,18 @@ def test_withheld_variables_are_named_with_the_key_that_passes_them_on() -> None
         "${oc.env:SBATCH_ACCOUNT})",
     ]
     assert withheld_variables({"HF_TOKEN": "x"}, ["HF_TOKEN"]) == []
+
+
+def test_a_jobs_single_thread_gives_way_to_what_the_user_has_set_or_left_alone() -> None:
+    users = {"PATH": "/bin", "MKL_NUM_THREADS": "3"}
+    job = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "8", "PATH": "/bin"}
+    job[KEPT_THREADS_VARIABLE] = kept_threads(users)
+    restore_threads(job)
+    del job[KEPT_THREADS_VARIABLE]
+    assert job == {"PATH": "/bin", "MKL_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "8"}, "a site's own value stays"
+
+
+def test_an_executor_that_no_sweep_has_started_keeps_its_threads() -> None:
+    variables = {"OMP_NUM_THREADS": "1"}
+    restore_threads(variables)
+    assert variables == {"OMP_NUM_THREADS": "1"}

@@ -29,7 +29,13 @@ from accelsweep.planning.resources import allocated_gpus
 from accelsweep.records.layout import SweepFolder, existing_sweep, sweep_name_in
 from accelsweep.records.not_run_reasons import read_halt
 from accelsweep.records.plan import BLOCK_NAME, Manifest, PlannedBlock
-from accelsweep.schedulers.job_environment import secrets_in, withheld_variables, without_options
+from accelsweep.schedulers.job_environment import (
+    KEPT_THREADS_VARIABLE,
+    kept_threads,
+    secrets_in,
+    withheld_variables,
+    without_options,
+)
 from accelsweep.schedulers.protocol import Resources, Scheduler, Value, python
 from accelsweep.schedulers.select import scheduler_of
 from accelsweep.schedulers.slurm import keep_restarts
@@ -153,16 +159,6 @@ def check_executor(site: Site, executor: str) -> None:
         )
 
 
-_THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "GOTO_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-)
-"""Environment variables that Snakemake sets to the number of a job's threads (snakemake/shell.py)."""
-
 PYTHON_VARIABLE = "ACCELSWEEP_PYTHON"
 """Environment variable with our interpreter's path, for commands in profiles, which are static files."""
 
@@ -277,17 +273,6 @@ class Sweep:
         return self.scheduler.before_block(self._block(wildcards).resources) if self.scheduler else ""
 
     @property
-    def own_thread_variables(self) -> str:
-        """Shell commands that undo how Snakemake sets variables such as OMP_NUM_THREADS for each job.
-
-        Otherwise, whatever reads such a variable in a run would use a single thread.
-        """
-        given = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
-        return f"unset {' '.join(given)}; " + "".join(
-            f"export {name}={shlex.quote(value)}; " for name, value in given.items() if value is not None
-        )
-
-    @property
     def before_findings(self) -> str:
         """Shell commands that features run once all cluster jobs have ended; empty without a cluster."""
         if self.manifest.site.scheduler == "local":
@@ -369,7 +354,11 @@ def _prepare(sweep: Sweep) -> None:
     if manifest.site.scheduler == "slurm":
         for name in os.environ.keys() - without_options(os.environ).keys():
             del os.environ[name]
-    os.environ |= {SWEEP_VARIABLE: folder.name, PYTHON_VARIABLE: sys.executable}
+    os.environ |= {
+        SWEEP_VARIABLE: folder.name,
+        PYTHON_VARIABLE: sys.executable,
+        KEPT_THREADS_VARIABLE: kept_threads(os.environ),
+    }
     if active_driver(folder) is None:
         refuse_unwritable(folder)
         clear_leftovers(folder, partial(print, file=sys.stderr))

@@ -6,13 +6,16 @@ done in a process forked from it, with torch already loaded. Otherwise this proc
 
 from __future__ import annotations
 
+import os
 import sys
 
 from accelsweep.executor.fork_client import run_in_fork_server
+from accelsweep.schedulers.job_environment import restore_threads
 
 
 def main() -> int:
     """Have the fork server do the work, or do it in this process; return the exit code."""
+    restore_threads(os.environ)
     code = run_in_fork_server(sys.argv[1:])
     if code is not None:
         return code

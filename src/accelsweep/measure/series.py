@@ -20,7 +20,7 @@ from accelsweep.devices.device_kind import TelemetryUnavailable
 from accelsweep.devices.kinds import telemetry_of
 from accelsweep.measure.energy import PackageEnergy
 from accelsweep.measure.timed_window import quantile
-from accelsweep.metrics import SAMPLED, STATISTICS, Metric
+from accelsweep.metrics import SAMPLED, STATISTICS, Metric, quantity_of
 
 
 class Reading(NamedTuple):
@@ -166,12 +166,6 @@ def summaries(rows: Sequence[Mapping[str, float]], start: float, end: float) -> 
         for statistic, number in zip(STATISTICS, numbers, strict=True):
             found[f"{name}_{statistic}"] = Metric(value=number, unit=unit, scope=scope, provenance="sampled")
     return found
-
-
-def quantity_of(column: str) -> str:
-    """Return a column's name without the number of its rank or device: `gpu_power_watts` for `gpu1_power_watts`."""
-    prefix, _, rest = column.partition("_")
-    return f"{prefix.rstrip('0123456789')}_{rest}"
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:

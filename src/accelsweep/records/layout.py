@@ -302,6 +302,9 @@ class RunsPlace(Protocol):
     def steps(self, run: str) -> Path:
         """Return the path of the raw step times of the run with this name in the findings."""
 
+    def series(self, run: str) -> Path:
+        """Return the path of what the machine did during the run with this name in the findings."""
+
     def record(self, run: str) -> Path:
         """Return the path of the record of the run with this name in the findings."""
 
@@ -344,6 +347,11 @@ class MergedPlace:
         """Return the path of the raw step times of a run named SWEEP/RUN."""
         sweep, name = MergedName.of(run)
         return SweepFolder(self.home, sweep).steps(name)
+
+    def series(self, run: str) -> Path:
+        """Return the path of what the machine did during a run named SWEEP/RUN."""
+        sweep, name = MergedName.of(run)
+        return SweepFolder(self.home, sweep).series(name)
 
     def record(self, run: str) -> Path:
         """Return the path of the record of a run named SWEEP/RUN."""

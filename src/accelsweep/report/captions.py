@@ -82,6 +82,13 @@ _CORE: dict[str, Caption] = {
         "doubt its rate. All bands share one logarithmic axis, so equal heights are equal ratios. An arrow marks a "
         "step that is too long for the axis.",
     ),
+    "series": Caption(
+        "What the machine did meanwhile",
+        "Readings of one run of the recommended setting and one of the baseline, taken by a process beside the run. "
+        "Each band begins at zero; its title gives the quantity and the value at its top. Several ranks or devices "
+        "are averaged. The shaded part is the timed window, before which the warm-up ran. Other measurements follow "
+        "the window.",
+    ),
     "breakdown": Caption(
         "Where step time goes",
         "Shares of a step, from a probe pass after the timed window: waiting for data, copying batches to the device, "

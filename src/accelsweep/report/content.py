@@ -23,6 +23,7 @@ from accelsweep.report.figures.memory import memory_figure
 from accelsweep.report.figures.quality import quality_figure
 from accelsweep.report.figures.rate import heatmap_figure, throughput_figure
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
+from accelsweep.report.figures.series import series_figure
 from accelsweep.report.figures.speedup import speedup_figure
 from accelsweep.report.figures.steps import steps_figure
 from accelsweep.report.figures.tradeoff import tradeoff_figures
@@ -146,6 +147,7 @@ def build_figures(findings: Findings, folder: RunsPlace) -> list[Figure | Skippe
         memory_figure(findings),
         drift_figure(findings),
         steps_figure(findings, folder),
+        series_figure(findings, folder),
         breakdown_figure(findings),
         quality_figure(findings),
         *tradeoff_figures(findings),

@@ -7,8 +7,9 @@ administrators, or to all users. Secrets are therefore dropped as well, unless t
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 
 from accelsweep.redaction import is_secret_name, masked
 
@@ -18,6 +19,39 @@ _OPTIONS = re.compile(
 
 _CONNECTION = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_DEBUG_FLAGS"})
 """Variables that locate Slurm and authenticate the user."""
+
+
+KEPT_THREADS_VARIABLE = "ACCELSWEEP_KEPT_THREADS"
+"""The variable that passes the user's own values of `_THREAD_VARIABLES` to a job, as JSON."""
+
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "GOTO_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+"""Variables that Snakemake sets to the number of a job's threads, which is 1 (snakemake/shell.py)."""
+
+
+def kept_threads(variables: Mapping[str, str]) -> str:
+    """Return the value of `KEPT_THREADS_VARIABLE` for a user's variables."""
+    return json.dumps({name: variables[name] for name in _THREAD_VARIABLES if name in variables})
+
+
+def restore_threads(variables: MutableMapping[str, str]) -> None:
+    """Undo what Snakemake did to a job's variables, or else whatever reads one of them would use a single thread.
+
+    A variable with another value than Snakemake's was set by a command that prepares the job, and stays.
+    """
+    if KEPT_THREADS_VARIABLE not in variables:
+        return
+    kept = json.loads(variables[KEPT_THREADS_VARIABLE])
+    for name in _THREAD_VARIABLES:
+        if variables.get(name) == "1":
+            del variables[name]
+            variables.update({name: kept[name]} if name in kept else {})
 
 
 def without_options(variables: Mapping[str, str]) -> dict[str, str]:

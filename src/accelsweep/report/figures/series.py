@@ -1,0 +1,157 @@
+"""What the machine did over time: readings of the recommended setting and the baseline, one band per quantity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+
+from accelsweep.metrics import quantity_of
+from accelsweep.records.findings import Findings, RunPoint, SettingFinding
+from accelsweep.records.layout import SERIES_FILE, RunsPlace
+from accelsweep.report import formatting as fmt
+from accelsweep.report.figures.axes import tooltip
+from accelsweep.report.figures.figure import ROWS, Chart, DataRow, Figure, Palette, Skipped
+from accelsweep.report.figures.steps import BAND_PIXELS
+from accelsweep.results import Outcome
+
+COLUMNS = ("run", "setting", "quantity", "seconds", "phase", "value")
+
+MAX_POINTS = 100
+"""Maximum number of readings to draw per run and quantity; longer runs are thinned."""
+
+_QUANTITIES: Mapping[str, tuple[str, str]] = {
+    "gpu_utilisation": ("utilisation", "1"),
+    "gpu_power_watts": ("power", "W"),
+    "gpu_sm_mhz": ("clock", "MHz"),
+    "gpu_memory_bytes": ("device memory", "B"),
+    "gpu_celsius": ("temperature in Celsius", ""),
+    "rank_cpu_cores": ("cores of a rank", ""),
+    "host_cpu_cores": ("cores of the machine", ""),
+    "package_power_watts": ("CPU power", "W"),
+    "rank_rss_bytes": ("memory of a rank", "B"),
+    "host_disk_bytes_per_second": ("disks", "B/s"),
+}
+"""Quantities in the order in which they are drawn -> their names and units."""
+
+MAX_BANDS = 6
+
+
+def series_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
+    """Return a chart of what was sampled in one run of the recommended setting and of the baseline, or why not."""
+    rows: list[DataRow] = []
+    for setting, point in _runs(findings):
+        rows += _rows(setting, point, folder.series(str(point.run)))
+    if not rows:
+        return Skipped("series", f"no {SERIES_FILE} of the recommended setting or of the baseline could be read")
+    present = {row["quantity"] for row in rows}
+    bands = [name for name in _QUANTITIES if name in present][:MAX_BANDS]
+    tops = {name: max(row["value"] for row in rows if row["quantity"] == name) or 1.0 for name in bands}
+    tops |= dict.fromkeys(tops.keys() & {"gpu_utilisation"}, 1.0)
+    drawn = [
+        {**row, "band": _band(str(row["quantity"]), tops), "share": row["value"] / tops[str(row["quantity"])]}
+        for row in rows
+        if row["quantity"] in tops
+    ]
+    labels = list(dict.fromkeys(str(row["setting"]) for row in drawn))
+    return Figure(
+        name="series",
+        alt=f"{fmt.count(len(bands), 'kind')} of readings over time in {fmt.count(len(labels), 'setting')}.",
+        rows=drawn,
+        columns=COLUMNS,
+        draw=lambda palette: _draw(palette, [_band(name, tops) for name in bands], labels),
+        note=" ".join(filter(None, (meaning(setting) for setting, _ in _runs(findings)))),
+    )
+
+
+def _runs(findings: Findings) -> Iterator[tuple[SettingFinding, RunPoint]]:
+    """Yield the recommended setting and the baseline, each with its first measured run, preferably without doubts."""
+    choice = findings.recommendation.choice
+    chosen = [setting for setting in findings.settings if choice is not None and choice.chooses(setting)]
+    chosen += [setting for setting in findings.settings if setting.setting == findings.baseline]
+    for setting in dict.fromkeys(setting.label for setting in chosen):
+        finding = next(each for each in chosen if each.label == setting)
+        runs = [point for point in finding.runs if point.outcome is Outcome.measured]
+        if runs:
+            yield finding, min(runs, key=lambda point: (bool(point.doubts), point.repeat))
+
+
+def _rows(setting: SettingFinding, point: RunPoint, path: Path) -> list[DataRow]:
+    """Return the readings of a run, the mean of its ranks or devices; empty if the table is missing or damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    except (OSError, pa.ArrowException):
+        return []
+    stride = max(1, math.ceil(len(table) / MAX_POINTS))
+    rows: list[DataRow] = []
+    for reading in table[::stride]:
+        values: dict[str, list[float]] = {}
+        for column, value in reading.items():
+            if column not in ("seconds", "unix_seconds", "phase") and value is not None:
+                values.setdefault(quantity_of(column), []).append(value)
+        rows += [
+            {
+                "run": point.run,
+                "setting": setting.label,
+                "quantity": quantity,
+                "seconds": float(f"{reading['seconds']:.4g}"),
+                "phase": reading["phase"],
+                "value": float(f"{sum(found) / len(found):.4g}"),
+            }
+            for quantity, found in values.items()
+            if quantity in _QUANTITIES
+        ]
+    return rows
+
+
+def _band(quantity: str, tops: Mapping[str, float]) -> str:
+    name, unit = _QUANTITIES[quantity]
+    top = fmt.share(tops[quantity]) if unit == "1" else fmt.number(tops[quantity], unit)
+    return f"{name}, to {top}"
+
+
+def meaning(setting: SettingFinding) -> str:
+    """Say in a sentence what the readings in the window mean; empty if nothing was read."""
+    mean = {name: metric.median for name, metric in setting.metrics.items() if name.endswith("_mean")}
+    parts = []
+    if (busy := mean.get("gpu_utilisation_mean")) is not None:
+        waits = setting.bottleneck is not None and setting.bottleneck.verdict.startswith("input-bound")
+        why = ", waiting for data" if waits else ""
+        parts.append(f"its devices were idle {fmt.share(1 - busy)} of the window{why}")
+    if throttled := mean.get("gpu_throttled_mean"):
+        parts.append(f"they were throttled {fmt.share(throttled)} of it")
+    ranks, host = mean.get("rank_cpu_cores_mean"), mean.get("host_cpu_cores_mean")
+    if ranks is not None and host is not None:
+        parts.append(f"each rank kept {ranks:.2g} cores busy, and the whole machine {host:.2g}")
+    return f"{setting.label}: {'; '.join(parts)}." if parts else ""
+
+
+def _draw(palette: Palette, bands: list[str], labels: list[str]) -> Chart:
+    scale = alt.Scale(domain=[0, 1], nice=False, reverse=True)
+    lines = (
+        alt.Chart(ROWS)
+        .mark_line(strokeWidth=1.5)
+        .encode(
+            x=alt.X("seconds:Q", title="seconds since the window opened", axis=alt.Axis(grid=False, tickCount=8)),
+            y=alt.Y("band:N", sort=bands, title=None, scale=alt.Scale(paddingInner=0.25)),
+            yOffset=alt.YOffset("share:Q", scale=scale),
+            color=alt.Color("setting:N", sort=labels, scale=alt.Scale(range=list(palette.series))),
+            detail=[alt.Detail("run:N"), alt.Detail("band:N")],
+            order=alt.Order("seconds:Q"),
+            tooltip=tooltip({"setting": "setting", "band": "quantity", "seconds": "seconds", "value": "value"}),
+        )
+    )
+    window = (
+        alt.Chart(ROWS)
+        .transform_filter("datum.phase == 'window'")
+        .transform_aggregate(start="min(seconds)", end="max(seconds)", groupby=["run"])
+        .mark_rect(color=palette.band, opacity=0.7)
+        .encode(x=alt.X("start:Q"), x2=alt.X2("end:Q"))
+    )
+    return alt.layer(window, lines).properties(height=BAND_PIXELS * len(bands), usermeta={"bands": len(bands)})
