@@ -42,6 +42,7 @@ SMALLEST = {
     "projection.py": Smallest(("--form", "inference-amp"), r"\S"),
     "publish.py": Smallest(("--runs", "2", "--repeats", "1"), r"x \([\d.]+ to [\d.]+\)$"),
     "report.py": Smallest(("--settings", "4", "--repeats", "3"), r"records\.parquet [\d.]+ MB$"),
+    "sampler_cost.py": Smallest(("--blocks", "2", "--seconds", "0.6"), r"^rate with / without: .*, 2 blocks$"),
     "script_overhead.py": Smallest(("--rounds", "2"), r"^2 rounds; a step takes \d+ us without them$"),
     "slurm.py": Smallest(("--settings", "1", "--repeats", "3", "--starts", "2"), r"^load of the machine at the end"),
     "soak.py": Smallest(("--runs", "4"), r"^curves: .*curves\.csv$"),

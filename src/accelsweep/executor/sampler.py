@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import sys
 import time
 import traceback
@@ -29,6 +30,9 @@ SAMPLES_FILE = "samples.jsonl"
 
 _ROWS_BETWEEN_WRITES = 20
 
+_PATIENCE_SECONDS = 5.0
+"""How long a run's end waits for the sampler's last reading."""
+
 
 class Sampler:
     """Samples a run, between the start and the end of the with-block, into a file of one JSON document per line.
@@ -45,7 +49,7 @@ class Sampler:
 
     def __enter__(self) -> Sampler:
         """Start sampling the machine and the devices."""
-        if self._seconds is None:
+        if self._seconds is None or sys.platform != "linux":  # elsewhere, a fork of this process may not go on
             return self
         reader, self._pipe = os.pipe()
         parent = os.getpid()
@@ -61,7 +65,16 @@ class Sampler:
         if self.process is not None:
             os.close(self._pipe)
             with suppress(ChildProcessError):
-                os.waitpid(self.process, 0)
+                self._wait(self.process)
+
+    def _wait(self, process: int) -> None:
+        """Wait for the process, but not for a driver that does not answer any more."""
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while os.waitpid(process, os.WNOHANG) == (0, 0):
+            if time.monotonic() > end:
+                os.kill(process, signal.SIGKILL)
+                return
+            time.sleep(0.005)
 
     def watch(self, ranks: Mapping[int, int]) -> None:
         """Sample these ranks too, given their process IDs."""

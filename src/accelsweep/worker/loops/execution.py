@@ -54,7 +54,7 @@ class ModuleExecution:
         self._prepared = set[int]()
         self._layouts = Counter[bool]()
         self._layout_hooks: list[Any] = []
-        self._changes_layout = False
+        self._changes_layout = self._is_sharded = False
         self.compiled: tuple[str, ...] = ()
         self.checkpoints = 0
         self.called = 0
@@ -151,6 +151,7 @@ class ModuleExecution:
         if self._training and not (module.training and torch.is_grad_enabled()):
             return False
         if _passes_on(module):
+            self._is_sharded |= type(module).__name__ == "FullyShardedDataParallel"
             return False
         return any(parameter.requires_grad or not self._training for parameter in module.parameters())
 
@@ -175,6 +176,8 @@ class ModuleExecution:
         if self._config.recomputed_classes:
             self.checkpoints += _recompute_activations(module, self._config.recomputed_classes)
         if self._config.channels_last and any(parameter.dim() == 4 for parameter in module.parameters()):
+            if self._is_sharded:
+                raise Unsupported("channels_last=true: FSDP keeps weights in flat buffers, which have no layout")
             self._changes_layout = True
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             module.register_forward_pre_hook(_to_channels_last, with_kwargs=True)
