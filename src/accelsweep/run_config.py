@@ -354,6 +354,20 @@ class SettingConfig:
         return 1 if self.whole_process else self.world_size
 
     @property
+    def options_from_outside(self) -> dict[str, Any]:
+        """The options that are applied to modules and loaders from outside, as their keys and values."""
+        names = ("matmul_precision", "compile", "activation_checkpointing", "gradient_accumulation", "numa")
+        stated = {name: getattr(self, name) for name in names}
+        loader = {f"loader.{name}": value for name, value in self.loader.replaced.items()}
+        options = {**stated, "channels_last": self.channels_last or None, **loader}
+        return {name: value for name, value in options.items() if value is not None}
+
+    @property
+    def accumulate(self) -> int:
+        """The batches in each optimiser step, as far as the config determines them."""
+        return self.gradient_accumulation or int(self.trainer.get("accumulate_grad_batches") or 1)
+
+    @property
     def first_batch_size(self) -> int | None:
         """The samples that the first batch of each rank must contain; None if their number varies."""
         return self.batch_size if self.batch_unit == "samples" else None

@@ -87,7 +87,7 @@ _CORE = (
         "inference",
         "inference",
         "accelsweep.worker.tasks.inference:Inference",
-        rates=("samples_per_second",),
+        rates=("samples_per_second", TOKEN_RATE),
         unused_keys=("optimizer", "trainer", *GRADIENT_KEYS, *TARGET_KEYS, *QUALITY_KEYS, *BATCH_SEARCH_KEYS),
         without_loop="does not train",
     ),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from planning_fixtures import write_files
 
 from accelsweep.analysis.setting_findings import rerun_command
+from accelsweep.config.schema import changed
 from accelsweep.devices import kinds
 from accelsweep.devices.device_kind import Device
 from accelsweep.errors import EXIT_INPUT, DamagedFile, InputError
@@ -22,6 +23,7 @@ from accelsweep.features.fleet.planning import Fleet
 from accelsweep.installation import shipped_root
 from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.planning.plan import make_plan, write_plan
+from accelsweep.planning.unsupported import why_unsupported
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Block, Manifest
 
@@ -528,7 +530,6 @@ def test_threads_are_set_in_one_place_and_count_from_one(home):
         ("gradient_accumulation=2", "trainer.accumulate_grad_batches=4", "trainer.accumulate_grad_batches=4"),
         ("compile=default", "+model.compile=true", "model.compile=true"),
         ("channels_last=true", "+model.channels_last=true", "model.channels_last=true"),
-        ("loader.num_workers=2", "data.num_workers=1", "data.num_workers=1"),
     ],
 )
 def test_two_keys_for_one_thing_are_refused_with_both_names(home, ours, theirs, message):
@@ -556,11 +557,31 @@ def test_invalid_execution_options_are_refused(home, override, message):
         make_plan(home, [override])
 
 
-def test_arguments_for_workers_of_a_loader_without_any_are_unsupported(home):
-    plan = make_plan(home, ["loader.num_workers=0,2", "loader.prefetch_factor=4"])
-    first, second = plan.settings
-    assert first.unsupported == "loader.prefetch_factor=4 needs workers, but loader.num_workers=0 has none"
-    assert second.unsupported is None
+def test_loader_arguments_are_refused_for_data_with_keys_of_its_own(home):
+    with pytest.raises(InputError, match=r"loader.num_workers: this data has keys of its own .* data.num_workers"):
+        make_plan(home, ["loader.num_workers=0,2"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"loader": {"num_workers": 0, "prefetch_factor": 4}}, "loader.prefetch_factor=4 needs workers, but"),
+        ({"loader": {"pin_memory": True}}, "loader.pin_memory=true has no effect with accelerator=cpu"),
+        ({"loader": {"num_workers": 2, "pin_memory": False}}, None),
+    ],
+)
+def test_loader_arguments_that_cannot_have_an_effect_are_unsupported(home, changes, reason):
+    plan = make_plan(home, ["accelerator=cpu"])
+    found = why_unsupported(changed(plan.settings[0].config, **changes), plan.manifest.site)
+    assert (found or "").startswith(reason or "")
+    assert (found is None) is (reason is None)
+
+
+def test_a_budget_of_tokens_is_refused_where_samples_are_needed(home):
+    with pytest.raises(InputError, match="batch_unit=tokens: task=inference needs a number of samples"):
+        make_plan(home, ["task=inference", "batch_unit=tokens"])
+    with pytest.raises(InputError, match=r"batch_unit=tokens: optimizer\.lr_scaling needs a number of samples"):
+        make_plan(home, ["batch_unit=tokens", "optimizer.lr_scaling=linear", "optimizer.base_batch_size=32"])
 
 
 def test_options_that_a_task_has_no_use_for_are_refused_as_axes(home):

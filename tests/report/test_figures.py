@@ -475,7 +475,7 @@ def test_what_the_readings_mean_is_said_in_words(findings):
         "bf16: its devices were idle 38 % of the window; they were throttled 25 % of it."
     )
     assert said(rank_cpu_cores_mean=0.75, host_cpu_cores_mean=1.5) == (
-        "bf16: each rank kept 0.75 cores busy, and the whole machine 1.5."
+        "bf16: each rank used 0.75 cores, without loader workers; the whole machine used 1.5."
     )
     assert said(samples_per_second=3.0) == ""
 

@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 from accelsweep.devices import linux, numa
-from accelsweep.errors import AccelsweepError
+from accelsweep.errors import AccelsweepError, Unsupported
 from accelsweep.plain_json import canonical_json
 from accelsweep.records.cleanup import remove_ownerless_folders
 from accelsweep.run_config import TREE_VARIABLE
@@ -43,15 +43,21 @@ def test_an_axis_over_the_variable_for_threads_sets_them(spec) -> None:
     assert threads_of(spec(threads=None, env={"OMP_NUM_THREADS": "5"}), RankPlace(0, 0, 2, local_size=2)) == 5
 
 
-def test_ranks_on_processors_take_turns_at_the_numa_nodes(spec, monkeypatch) -> None:
+def test_ranks_on_processors_are_distributed_over_the_numa_nodes_and_share_their_cores(spec, monkeypatch) -> None:
     bound = []
     monkeypatch.setattr(numa, "nodes", lambda: {0: {0, 1}, 2: {2, 3}})
     monkeypatch.setattr(numa, "bind", bound.append)
-    for rank in range(4):
-        bind_to_numa_node(spec(numa="auto"), RankPlace(rank, rank, 4, local_size=4))
+    found = [bind_to_numa_node(spec(numa="auto"), RankPlace(rank, rank, 4, local_size=4)) for rank in range(4)]
+    assert found == [(0, 2), (0, 2), (2, 2), (2, 2)]
     assert bound == [0, 0, 2, 2]
-    assert bind_to_numa_node(spec(numa=2), RankPlace(0, 0, 1, local_size=1)) == 2
+    assert bind_to_numa_node(spec(numa=2), RankPlace(0, 0, 3, local_size=3)) == (2, 3)
     assert bind_to_numa_node(spec(), RankPlace(0, 0, 1, local_size=1)) is None
+
+
+def test_a_machine_with_one_numa_node_leaves_nothing_to_bind(spec, monkeypatch) -> None:
+    monkeypatch.setattr(numa, "nodes", lambda: {0: {0, 1}})
+    with pytest.raises(Unsupported, match=r"numa=0 has no effect: .* the cores of one NUMA node"):
+        bind_to_numa_node(spec(numa=0), RankPlace(0, 0, 1, local_size=1))
 
 
 def test_a_rank_has_at_least_one_thread(spec, monkeypatch) -> None:

@@ -35,9 +35,9 @@ class CountsNonsense(nn.Module):
         ({"input_ids": IDS, "attention_mask": MASK, "labels": LABELS}, None, 8, "ones of attention_mask"),
         ({"input_ids": IDS, "attention_mask": MASK.bool()}, None, 8, "ones of attention_mask"),
         ({"input_ids": IDS, "labels": LABELS}, None, 6, "labels other than -100"),
-        ({"input_ids": IDS}, None, 10, "positions of input_ids"),
-        ((IDS, LABELS), None, 10, "positions of the first tensor"),
-        (IDS, None, 10, "positions"),
+        ({"input_ids": IDS}, None, 10, "positions of its sequences"),
+        ((IDS, LABELS), None, 10, "positions of its sequences"),
+        (IDS, None, 10, "positions of its sequences"),
         ({"lengths": torch.tensor([3, 4])}, CountsItsTokens(), 7, "tokens(batch) of CountsItsTokens"),
         ({"lengths": 9}, CountsItsTokens(), 9, "tokens(batch) of CountsItsTokens"),
     ],
@@ -60,6 +60,8 @@ def test_a_token_is_what_the_first_batch_shows(batch: Any, module: Any, tokens: 
         (torch.zeros(2, 3, 8, 8), torch.zeros(2, dtype=torch.long)),
         (torch.zeros(2, dtype=torch.long),),
         {"pixel_values": torch.zeros(2, 3, 8, 8), "labels": torch.zeros(2, dtype=torch.long)},
+        {"pixel_values": torch.zeros(2, 3, 8, 8), "labels": torch.zeros(2, 7, dtype=torch.long)},
+        torch.zeros(2, 64, dtype=torch.uint8),
         [],
         "text",
     ],
@@ -177,9 +179,27 @@ def test_padding_is_not_counted_in_either_loop(loop: str, run: Any, tmp_path: Pa
     rate = tokens / result.metrics["window_seconds"].value
     assert result.metrics["tokens_per_second"].value == pytest.approx(rate)
     assert result.metrics["tokens_per_second"].scope == "all ranks, ones of attention_mask"
-    per_sample = result.metrics["model_flops_per_sample"].value
-    per_token = per_sample * 8 / batches[0]
-    assert result.metrics["model_flops_per_second"].value == pytest.approx(per_token * rate)
+    achieved, per_sample = (result.metrics[f"model_flops_per_{unit}"].value for unit in ("second", "sample"))
+    samples = result.metrics["samples_per_second"].value
+    assert achieved == pytest.approx(per_sample * samples), "the device computes for the padding, too"
+
+
+@pytest.mark.real
+def test_operations_follow_the_length_of_the_sequences(run: Any, tmp_path: Path) -> None:
+    cut = """
+CALLS = [0]
+def collate(rows):
+    CALLS[0] += 1
+    batch = torch.utils.data.default_collate(rows)
+    return batch if CALLS[0] == 1 else {key: value[:, :3] for key, value in batch.items()}
+"""
+    data = MODULES.replace("batch_size=self.batch_size)", "batch_size=self.batch_size, collate_fn=collate)")
+    (tmp_path / "shorter.py").write_text(PADDED + cut + data)
+    result = run(model={"_target_": "shorter.Module"}, data={"_target_": "shorter.Data"}, optimizer=None)
+    assert (result.outcome, result.reason) == (Outcome.measured, None)
+    achieved, per_sample = (result.metrics[f"model_flops_per_{unit}"].value for unit in ("second", "sample"))
+    samples = result.metrics["samples_per_second"].value
+    assert achieved == pytest.approx(per_sample * samples * 3 / 9), "after the first batch, they have 3 of 9 positions"
 
 
 @pytest.mark.real

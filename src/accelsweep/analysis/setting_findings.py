@@ -211,15 +211,16 @@ def trainer_call(config: SettingConfig) -> str | None:
 
     Returns None if the task does not use a Trainer.
     """
+    options = ", ".join(f"{key}={override_value(value)}" for key, value in config.options_from_outside.items())
     if config.entry is not None:
-        return "  # with ".join(filter(None, (config.entry.shell_command, config.entry.trainer_call)))
+        return "  # with ".join(filter(None, (config.entry.shell_command, config.entry.trainer_call, options)))
     if config.loop != "lightning" or task_of(config.task, config.raw).model_trains:
         return None
     arguments: dict[str, Any] = {"accelerator": config.accelerator, "devices": config.devices}
     arguments |= {"num_nodes": config.num_nodes} if config.num_nodes > 1 else {}
     arguments["precision"] = config.precision
     changed = {key: value for key, value in config.trainer.items() if key not in DEFAULTS or value != DEFAULTS[key]}
-    return _call("Trainer", arguments | changed)
+    return "  # with ".join(filter(None, (_call("Trainer", arguments | changed), options)))
 
 
 def _call(name: str, arguments: Mapping[str, Any]) -> str:

@@ -206,11 +206,11 @@ def merge_tables(
     if child == 0:
         code = 1
         try:
-            if rows:
-                _write_series(rows, phases, series)
             if parts:
                 _write_parquet([json.loads(part.read_bytes()) for part in parts], steps)
             code = 0
+            if rows:
+                _write_series(rows, phases, series)
         except Exception:  # noqa: BLE001  whatever the error, the run's record reports that its steps are missing
             traceback.print_exc()
         finally:

@@ -88,7 +88,8 @@ class Sampler:
             os.setpgid(0, 0)  # Ctrl-C and the end of the ranks' group are none of its business
             linux.die_with_parent(parent)
             Signals.reset_in_child()
-            os.close(self._pipe)
+            for descriptor in (self._pipe, *self._lease.descriptors):  # a driver that hangs must not keep the lease
+                os.close(descriptor)
             assert self._seconds is not None, "the caller has checked"
             _sample(self._path, self._seconds, self._accelerator, _identities(self._accelerator, self._lease), pipe)
             code = 0

@@ -56,13 +56,13 @@ def _has_reason(graph: Any) -> bool:
 
 def _began(graph: Any) -> float:
     microseconds = getattr(graph, "start_time_us", None)
-    return float(graph.start_time if microseconds is None else microseconds / 1e6)
+    return float(getattr(graph, "start_time", 0.0) if microseconds is None else microseconds / 1e6)
 
 
 def _graphs() -> Sequence[Any]:
     """Return torch's statistics of the last graphs; empty if nothing was compiled."""
-    statistics: Any = sys.modules.get("torch._dynamo.utils")
-    return () if statistics is None else statistics.get_compilation_metrics()
+    graphs: Any = getattr(sys.modules.get("torch._dynamo.utils"), "get_compilation_metrics", tuple)
+    return graphs()  # type: ignore[no-any-return]
 
 
 def compilation_metrics(watch: CompileWatch) -> dict[str, Metric]:
@@ -75,7 +75,8 @@ def compilation_metrics(watch: CompileWatch) -> dict[str, Metric]:
         return {}
     graphs, breaks = statistics.counters["stats"]["unique_graphs"], statistics.counters["graph_break"].total()
     scope = "rank 0, until the end of the window"
-    seconds = statistics.calculate_time_spent().get("total_wall_time")
+    times: dict[str, float] = getattr(statistics, "calculate_time_spent", dict)()
+    seconds = times.get("total_wall_time")
     compiling = {"unit": "s", "scope": scope}
     return {
         "compiled_graphs": Metric(value=float(graphs), unit="graphs", scope=scope, provenance="counter"),

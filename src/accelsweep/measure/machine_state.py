@@ -149,6 +149,7 @@ class CpuUse:
         before, self._before = self._before, self._read()
         self.reading = {name: self._before[name] - value for name, value in before.items()}
         self.reading["clock_gap"] = clock_gap(self.reading)
+        self.reading["first_core"] = float(min(self._cores))
 
     def _read(self) -> dict[str, float]:
         usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -184,7 +185,11 @@ def foreign_cores(readings: list[dict[str, Any]]) -> float | None:
         return None
     seconds = max(float(reading["seconds"]) for reading in readings)
     ours = sum(float(reading["ours"]) for reading in readings)
-    busy = max(float(reading["busy"]) for reading in readings)
+    by_cores: dict[float, float] = {}  # ranks that are bound to different NUMA nodes have different cores
+    for reading in readings:
+        cores = reading.get("first_core", 0.0)
+        by_cores[cores] = max(by_cores.get(cores, 0.0), float(reading["busy"]))
+    busy = sum(by_cores.values())
     if seconds <= 0 or busy < 0.9 * ours:
         return None
     return max(0.0, (busy - ours) / seconds)

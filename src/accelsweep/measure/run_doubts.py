@@ -229,8 +229,11 @@ def input_bound(verdict: str, evidence: str) -> Doubt | None:
         return None
     return Doubt(
         code="input_bound",
-        message=f"{evidence}: the rate is that of the input, and faster devices would not raise it",
-        remedy="add loader.num_workers=0,2,4 to the command, to find out how many worker processes it takes",
+        message=f"{evidence}: the input pipeline limits the rate, and a faster device would not help",
+        remedy=(
+            "sweep the number of worker processes: add loader.num_workers=0,2,4 to the command (data.num_workers for "
+            "shipped data)"
+        ),
     )
 
 

@@ -71,7 +71,8 @@ def check_setting_config(
     checked = to_dataclass(SettingConfig, validated(MODELS[SettingConfig], config, "", file_of), config)
     validated(MODELS[LearningRate], checked.optimizer or {}, "optimizer", file_of)
     _check_threads(checked)
-    _refuse_doubled_keys(checked)
+    _refuse_conflicting_keys(checked)
+    _check_token_budget(checked)
     refuse_unwritable(config)
     converted = {"precision": checked.precision, "env": checked.env}
     if all(config[key] == value for key, value in converted.items()):
@@ -89,26 +90,37 @@ def _check_threads(config: SettingConfig) -> None:
         raise InputError(f"{key}={stated}: the number of threads must be a whole number from 1")
 
 
-def _refuse_doubled_keys(config: SettingConfig) -> None:
-    """Raise InputError if one of our keys and a key of the model, the data or the Trainer state the same thing."""
-    stated = {
+def _check_token_budget(config: SettingConfig) -> None:
+    """Raise InputError for options that count samples, if `batch_size` counts tokens."""
+    if config.batch_unit == "samples":
+        return
+    if config.task != "train_throughput":
+        raise InputError(f"batch_unit=tokens: task={config.task} needs a number of samples in each batch")
+    if (config.learning_rate.lr_scaling or "none") != "none":
+        raise InputError("batch_unit=tokens: optimizer.lr_scaling needs a number of samples in each batch")
+
+
+def _refuse_conflicting_keys(config: SettingConfig) -> None:
+    """Raise InputError if one of our keys and a key of the model, the data or the Trainer set the same thing."""
+    model, trainer = config.model, config.trainer
+    batches = trainer.get("accumulate_grad_batches")
+    ours: dict[str, Any] = {
         "compile": config.compile,
-        "channels_last": config.channels_last,
+        "channels_last": config.channels_last or None,
         "gradient_accumulation": config.gradient_accumulation,
-        **{f"loader.{name}": value for name, value in config.loader.replaced.items()},
     }
     theirs = {
-        "compile": ("model.compile", config.model.get("compile")),
-        "channels_last": ("model.channels_last", config.model.get("channels_last")),
-        "gradient_accumulation": ("trainer.accumulate_grad_batches", config.trainer.get("accumulate_grad_batches")),
-        **{f"loader.{name}": (f"data.{name}", config.data.get(name)) for name in config.loader.replaced},
+        "compile": ("model.compile", model.get("compile") or None),
+        "channels_last": ("model.channels_last", model.get("channels_last") or None),
+        "gradient_accumulation": ("trainer.accumulate_grad_batches", None if batches == 1 else batches),
     }
-    for key, value in stated.items():
+    for key, value in ours.items():
         other, their_value = theirs[key]
-        default = 1 if key == "gradient_accumulation" else 0
-        if value not in (None, False) and their_value not in (None, False, default):
+        if value is not None and their_value is not None:
             both = f"{key}={override_value(value)} and {other}={override_value(their_value)}"
             raise InputError(f"{both} set the same thing: remove one of them")
+    if keys := [name for name in config.loader.replaced if name in config.data or "num_workers" in config.data]:
+        raise InputError(f"loader.{keys[0]}: this data has keys of its own for its loaders, such as data.num_workers")
 
 
 def _refuse_unknown_keys(

@@ -61,6 +61,8 @@ def _process_reason(config: SettingConfig) -> str | None:
     """Explain why a command that is started once, in one process, cannot use the devices of a setting."""
     if not config.whole_process:
         return None
+    if config.numa == "auto":
+        return "numa=auto: which devices a command uses is not known: set numa=NUMBER"
     if config.num_nodes > 1:
         return f"num_nodes={config.num_nodes}: measure.scope=process starts one process, on one node"
     assert config.entry is not None, "the validation has checked"
@@ -79,6 +81,10 @@ def _loader_reason(config: SettingConfig) -> str | None:
     needs_workers = [name for name in ("prefetch_factor", "persistent_workers") if given.get(name)]
     if given.get("num_workers") == 0 and needs_workers:
         return f"loader.{needs_workers[0]}={given[needs_workers[0]]} needs workers, but loader.num_workers=0 has none"
+    if given and config.measure.fake_loader:
+        return "loader arguments have no effect with measure.fake_loader=true, which repeats one batch"
+    if given.get("pin_memory") and config.accelerator in ("cpu", "mps"):
+        return f"loader.pin_memory=true has no effect with accelerator={config.accelerator}"
     return None
 
 

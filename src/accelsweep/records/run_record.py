@@ -161,7 +161,7 @@ DOUBT_DESCRIPTIONS = {
     "epoch_boundary": "the training data restarted while timing",
     "few_repeats": "few repeats",
     "fixed_seed": "all repeats trained with the script's own seed",
-    "float32_baseline": "the 32-bit baseline does without TF32",
+    "float32_baseline": "the float32 baseline does not use TF32",
     "foreign_process": "other processes used the device",
     "input_bound": "the training waits for data",
     "load_refused": "some repeats missed the latency bound at every load level",

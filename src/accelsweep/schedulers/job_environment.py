@@ -43,7 +43,7 @@ def kept_threads(variables: Mapping[str, str]) -> str:
 def restore_threads(variables: MutableMapping[str, str]) -> None:
     """Undo what Snakemake did to a job's variables, or else whatever reads one of them would use a single thread.
 
-    A variable with another value than Snakemake's was set by a command that prepares the job, and stays.
+    A variable with another value than Snakemake's was set while preparing the job, and is kept.
     """
     if KEPT_THREADS_VARIABLE not in variables:
         return

@@ -119,12 +119,8 @@ def _run_task(spec: RunSpec, place: RankPlace, report: RankReport) -> None:
 
     version_tree = set_up_imports()
     began = monotonic()
-    if spec.config.numa != "auto":  # whose nodes share the cores of the machine, as the ranks do
-        report.numa_node = bind_to_numa_node(spec, place)
-    threads = threads_of(spec, place)
-    if spec.config.numa == "auto":
-        report.numa_node = bind_to_numa_node(spec, place)
-    set_threads(threads)
+    report.numa_node, sharing = bind_to_numa_node(spec, place) or (None, None)
+    set_threads(threads_of(spec, place, sharing))
     if spec.config.matmul_precision is not None:
         torch.set_float32_matmul_precision(spec.config.matmul_precision)
     with LoaderArguments(spec.config.loader) as loaders:

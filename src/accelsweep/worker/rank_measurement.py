@@ -7,6 +7,7 @@ import traceback
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from accelsweep.errors import InputError
 from accelsweep.measure import run_doubts
 from accelsweep.measure.compilation import CompileWatch, compilation_metrics
 from accelsweep.measure.energy import GpuEnergy, PackageEnergy, energy_metrics
@@ -24,6 +25,7 @@ from accelsweep.measure.timed_window import (
 )
 from accelsweep.metrics import Metric
 from accelsweep.results import Breakdown, Doubt, Effective, ErrorKind, Outcome, RankResult, ScriptTrainer, Traits
+from accelsweep.run_config import SettingConfig
 from accelsweep.run_environment import RunEnvironment
 from accelsweep.significant_digits import significant
 from accelsweep.worker.error_classification import OUTCOMES, classify, reason_of, traceback_of, user_location
@@ -96,7 +98,7 @@ def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[
             "growth": memory.growth(),
             "energy": {name: [probe.joules, probe.reason] for name, probe in energy.items()},
             "cpu": cpu.reading,
-            "tokens": _tokens_in(driver, result),
+            "tokens": _tokens_in(spec.config, driver, result),
             "device": device_name(driver.device),
         }
     )
@@ -176,11 +178,21 @@ def _combine(
     return Measurement(window, metrics, effective, tuple(filter(None, doubts)), min(diverged, default=None), states)
 
 
-def _tokens_in(driver: Driver, window: RankWindow) -> float | None:
-    """Return the tokens of this rank's steps in the window; None if the batches do not show them."""
-    if driver.tokens is None or not driver.tokens.known:
+def _tokens_in(config: SettingConfig, driver: Driver, window: RankWindow) -> float | None:
+    """Return the tokens of this rank's steps in the window; None if the batches do not show them.
+
+    Raises InputError if a batch has more tokens than its budget.
+    """
+    known = driver.tokens is not None and driver.tokens.known
+    if config.batch_unit == "tokens" and not known:
+        raise InputError("batch_unit=tokens: the batches show no tokens: define tokens(self, batch) in the module")
+    if driver.tokens is None or not known:
         return None
-    return sum(driver.tokens.steps()[window.warmup_steps :])
+    steps = driver.tokens.steps()
+    most = max(steps, default=0.0) / driver.accumulate
+    if config.batch_unit == "tokens" and most > config.batch_size:
+        raise InputError(f"batch_unit=tokens: a batch has {most:g} tokens, but its budget is {config.batch_size}")
+    return sum(steps[window.warmup_steps :])
 
 
 def token_metrics(ranks: Sequence[float | None], seconds: float, counter: TokenCounter | None) -> dict[str, Metric]:

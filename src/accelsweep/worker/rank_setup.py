@@ -9,7 +9,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -55,37 +55,51 @@ class RankPlace:
         return cls(rank, local_rank, size, spec.config.devices)
 
 
-def threads_of(spec: RunSpec, place: RankPlace) -> int:
-    """Return this rank's CPU thread count, from the config or the plan, or else its share of the usable cores."""
-    return spec.config.fixed_threads or spec.threads or max(1, usable_cores() // place.local_size)
+def threads_of(spec: RunSpec, place: RankPlace, sharing: int | None = None) -> int:
+    """Return this rank's CPU thread count, from the config or the plan, or else its share of the usable cores.
 
-
-def bind_to_numa_node(spec: RunSpec, place: RankPlace) -> int | None:
-    """Bind this rank to its NUMA node, and return the node; None if `numa` is not set.
-
-    With `auto`, a rank on a CPU gets one of the nodes in turn, and any other rank that of its device.
-
-    Raises Unsupported if there is no such node.
+    `sharing` is the number of ranks that share these cores; by default all of this host.
     """
+    return spec.config.fixed_threads or spec.threads or max(1, usable_cores() // (sharing or place.local_size))
+
+
+def bind_to_numa_node(spec: RunSpec, place: RankPlace) -> tuple[int, int] | None:
+    """Bind this rank to its NUMA node; return the node and the number of this host's ranks on it.
+
+    Returns None if `numa` is not set. With `auto`, ranks on a CPU are distributed evenly, and any other rank gets the
+    node of its device. Raises Unsupported if there is no such node, or only one.
+    """
+    from accelsweep.devices import numa
+
+    if spec.config.numa is None:
+        return None
+    nodes = list(numa.nodes())
+    if len(nodes) < 2:
+        raise Unsupported(f"numa={spec.config.numa} has no effect: this process may use the cores of one NUMA node")
+    chosen = [_numa_node(spec, nodes, rank, place.local_size) for rank in range(place.local_size)]
+    node = chosen[place.local_rank]
+    numa.bind(node)
+    return node, chosen.count(node)
+
+
+def _numa_node(spec: RunSpec, nodes: Sequence[int], local_rank: int, local_size: int) -> int:
+    """Return the node of one of this host's ranks. Raises Unsupported if it cannot be told."""
+    import torch
+
     from accelsweep.devices import numa
     from accelsweep.devices.kinds import kind_of
 
-    node = spec.config.numa
+    if isinstance(spec.config.numa, int):
+        return spec.config.numa
+    if not spec.config.on_gpu:
+        return nodes[local_rank * len(nodes) // local_size]
+    kind = kind_of(spec.config.accelerator)
+    identity = None
+    if kind.unavailable_reason() is None:
+        identity = kind.telemetry_identity(torch.device(kind.accelerator, local_rank))
+    node = None if identity is None else numa.node_of_gpu(identity)
     if node is None:
-        return None
-    if node == "auto":
-        kind = kind_of(spec.config.accelerator)
-        if kind.unavailable_reason() is not None:
-            return None  # which the loop reports
-        identity = kind.telemetry_identity(kind.select_device(place.local_rank))
-        if spec.config.on_gpu:
-            node = None if identity is None else numa.node_of_gpu(identity)
-        else:
-            nodes = list(numa.nodes())
-            node = nodes[place.local_rank * len(nodes) // place.local_size] if nodes else None
-        if node is None:
-            raise Unsupported("numa=auto: the system does not say which NUMA node the device is near: set numa=NUMBER")
-    numa.bind(node)
+        raise Unsupported("numa=auto: the system does not say which NUMA node the device is near: set numa=NUMBER")
     return node
 
 

@@ -184,8 +184,8 @@ def _check(folder: SweepFolder, manifest: Manifest, setting: str, runs: Sequence
     config = block_of(folder, manifest, setting).configs[setting]
     if config.whole_process:
         raise InputError(f"setting {setting} has no steps to profile, because measure.scope=process times a process")
-    under_load = any(key == "measure.scenario" for key, _ in task_of(config.task, config.raw).when)
-    if config.task not in PROFILE_TASKS or under_load:
+    conditions = {key for key, _ in task_of(config.task, config.raw).when} - {"loop", "batch_unit"}
+    if config.task not in PROFILE_TASKS or conditions:
         what = "its queries come from a load generator" if config.task in PROFILE_TASKS else f"task={config.task}"
         raise InputError(
             f"setting {setting} has no steps to profile ({what}); these tasks have steps: {', '.join(PROFILE_TASKS)}"

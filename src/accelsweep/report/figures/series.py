@@ -57,13 +57,14 @@ def series_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
         if row["quantity"] in tops
     ]
     labels = list(dict.fromkeys(str(row["setting"]) for row in drawn))
+    thinned = f"Of long runs, at most {MAX_POINTS} readings are drawn."
     return Figure(
         name="series",
         alt=f"{fmt.count(len(bands), 'kind')} of readings over time in {fmt.count(len(labels), 'setting')}.",
         rows=drawn,
         columns=COLUMNS,
         draw=lambda palette: _draw(palette, [_band(name, tops) for name in bands], labels),
-        note=" ".join(filter(None, (meaning(setting) for setting, _ in _runs(findings)))),
+        note=" ".join(filter(None, (*(meaning(setting) for setting, _ in _runs(findings)), thinned))),
     )
 
 
@@ -72,11 +73,9 @@ def _runs(findings: Findings) -> Iterator[tuple[SettingFinding, RunPoint]]:
     choice = findings.recommendation.choice
     chosen = [setting for setting in findings.settings if choice is not None and choice.chooses(setting)]
     chosen += [setting for setting in findings.settings if setting.setting == findings.baseline]
-    for setting in dict.fromkeys(setting.label for setting in chosen):
-        finding = next(each for each in chosen if each.label == setting)
-        runs = [point for point in finding.runs if point.outcome is Outcome.measured]
-        if runs:
-            yield finding, min(runs, key=lambda point: (bool(point.doubts), point.repeat))
+    for setting in {setting.label: setting for setting in chosen}.values():
+        if runs := [point for point in setting.runs if point.outcome is Outcome.measured]:
+            yield setting, min(runs, key=lambda point: (bool(point.doubts), point.repeat))
 
 
 def _rows(setting: SettingFinding, point: RunPoint, path: Path) -> list[DataRow]:
@@ -87,6 +86,8 @@ def _rows(setting: SettingFinding, point: RunPoint, path: Path) -> list[DataRow]
     try:
         table: list[dict[str, Any]] = pq.read_table(path).to_pylist()
     except (OSError, pa.ArrowException):
+        return []
+    if not table or not {"seconds", "phase"} <= table[0].keys():
         return []
     stride = max(1, math.ceil(len(table) / MAX_POINTS))
     rows: list[DataRow] = []
@@ -122,13 +123,13 @@ def meaning(setting: SettingFinding) -> str:
     parts = []
     if (busy := mean.get("gpu_utilisation_mean")) is not None:
         waits = setting.bottleneck is not None and setting.bottleneck.verdict.startswith("input-bound")
-        why = ", waiting for data" if waits else ""
+        why = "; the step is input-bound" if waits else ""
         parts.append(f"its devices were idle {fmt.share(1 - busy)} of the window{why}")
     if throttled := mean.get("gpu_throttled_mean"):
         parts.append(f"they were throttled {fmt.share(throttled)} of it")
     ranks, host = mean.get("rank_cpu_cores_mean"), mean.get("host_cpu_cores_mean")
     if ranks is not None and host is not None:
-        parts.append(f"each rank kept {ranks:.2g} cores busy, and the whole machine {host:.2g}")
+        parts.append(f"each rank used {ranks:.2g} cores, without loader workers; the whole machine used {host:.2g}")
     return f"{setting.label}: {'; '.join(parts)}." if parts else ""
 
 

@@ -27,7 +27,7 @@ from accelsweep.devices.kinds import timed_device
 from accelsweep.errors import InputError
 from accelsweep.heartbeat import Heartbeat
 from accelsweep.results import ScriptTrainer
-from accelsweep.worker.loops.execution import ModuleExecution, run_as_written
+from accelsweep.worker.loops.execution import ModuleExecution, without_options
 from accelsweep.worker.loops.loop import (
     Measured,
     StepListener,
@@ -242,7 +242,7 @@ class EntryLoop(TrainerLoop):
         for buffer in module.buffers():
             memo[id(buffer)] = buffer.to("meta")
         copied = copy.deepcopy(module, memo)
-        run_as_written(copied)
+        without_options(copied)
         for part in copied.modules():
             if isinstance(part, Metric):  # many read values, which meta tensors do not have
                 for name in ("forward", "update", "compute"):

@@ -1,15 +1,15 @@
-"""How a setting executes modules, whoever wrote them and whatever loop trains them.
+"""Applies torch.compile, memory layouts and activation checkpointing to any module, in any training loop.
 
-They are compiled, store images in another memory layout, or recompute activations. Each option applies to the outermost
-modules that the loop calls, in their first call: compiling a whole LightningModule would change nothing if its
-`training_step` calls `self.network`. DataLoaders get other arguments when they are built.
+Each option applies to the outermost modules that the loop calls, in their first call: compiling a whole LightningModule
+would change nothing if its `training_step` calls `self.network`. DataLoaders get other arguments when they are built.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import MethodType
 from typing import Any
 
@@ -36,6 +36,9 @@ _WRAPPERS = {
 _DISTRIBUTED: Any = DistributedDataParallel
 _LOADER: Any = DataLoader
 
+_SHARDING = {"FullyShardedDataParallel", "DeepSpeedEngine"}
+"""Wrappers that keep weights in buffers of their own."""
+
 _CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
 
 
@@ -43,7 +46,7 @@ class ModuleExecution:
     """Applies a setting's options to the outermost modules called while it watches.
 
     `compiled` contains the names of the classes of the compiled modules, and `checkpoints` is the number of modules
-    whose activations are recomputed.
+    whose activations are recomputed. `optimizers` are those that may already have state for the modules' weights.
     """
 
     def __init__(self, config: SettingConfig, *, training: bool = True) -> None:
@@ -51,24 +54,20 @@ class ModuleExecution:
         self._config, self._training = config, training
         self._original_call: Any = nn.Module.__call__
         self._original_wrapper = _DISTRIBUTED.__init__
-        self._prepared = set[int]()
+        self._applied = set[int]()
         self._layouts = Counter[bool]()
         self._layout_hooks: list[Any] = []
-        self._changes_layout = self._is_sharded = False
+        self._classes, self._recomputed = set[str](), set[str]()
+        self._changes_layout = self._is_sharded = self.is_watching = False
+        self.optimizers: Iterable[torch.optim.Optimizer] = ()
         self.compiled: tuple[str, ...] = ()
         self.checkpoints = 0
-        self.called = 0
 
     @property
     def is_needed(self) -> bool:
         """Whether the setting has an option that must be applied to modules."""
         config = self._config
         return bool(config.compile or config.channels_last or config.recomputed_classes)
-
-    @property
-    def is_watching(self) -> bool:
-        """Whether modules are being watched."""
-        return nn.Module.__call__ is not self._original_call
 
     def __enter__(self) -> None:
         """Watch until the end of the context at the latest."""
@@ -81,24 +80,25 @@ class ModuleExecution:
         """Apply the options to modules as they are called or wrapped, until `stop`."""
         self.watch_wrappers()
         if self.is_needed:
+            self.is_watching = True
             nn.Module.__call__ = self._observed_call()  # type: ignore[method-assign]
 
     def watch_wrappers(self) -> None:
-        """Apply the options to modules that are wrapped for several ranks, whose weights must not change afterwards."""
-        if not self.is_needed:
+        """Change the layout of weights before modules are wrapped for several ranks, whose buckets have that layout."""
+        if not self._config.channels_last:
             return
         init = self._original_wrapper
 
         @functools.wraps(init)
         def observed(wrapper: Any, module: nn.Module, *arguments: Any, **options: Any) -> None:
-            for part in _without_wrappers(module):
-                self._prepare(part)
+            module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             init(wrapper, module, *arguments, **options)
 
         _DISTRIBUTED.__init__ = observed
 
     def stop(self) -> None:
         """Stop watching. Does nothing if it has stopped."""
+        self.is_watching = False
         nn.Module.__call__ = self._original_call  # type: ignore[method-assign]
         _DISTRIBUTED.__init__ = self._original_wrapper
         for hook in self._layout_hooks:
@@ -109,17 +109,18 @@ class ModuleExecution:
         """Raise Unsupported if an option of the setting had no effect on the modules called so far."""
         config = self._config
         if config.compile and not self.compiled:
-            raise Unsupported(f"compile={config.compile}: nothing was compiled, because {self._nothing()}")
+            why = "the first step called no module of torch with parameters"
+            raise Unsupported(f"compile={config.compile}: nothing was compiled, because {why}")
         if config.channels_last is True and not self._changes_layout:
             raise Unsupported("channels_last=true would have no effect: the model has no convolutions of images")
-        if config.recomputed_classes and not self.checkpoints:
-            stated = ", ".join(config.recomputed_classes)
+        missing = [name for name in config.recomputed_classes if name not in self._recomputed]
+        if missing and not (config.recomputed_classes == (EVERY_BLOCK,) and self.checkpoints):
             found = (
                 "no container of the model has several modules of one class; name the classes to recompute"
-                if config.recomputed_classes == (EVERY_BLOCK,)
-                else f"the model has no module of this class; it has: {', '.join(self._classes) or 'none'}"
+                if missing == [EVERY_BLOCK]
+                else f"inside of the model is no module of this class; there are: {', '.join(sorted(self._classes))}"
             )
-            raise Unsupported(f"activation_checkpointing={stated} would have no effect: {found}")
+            raise Unsupported(f"activation_checkpointing={', '.join(missing)} would have no effect: {found}")
 
     def layout_metric(self) -> Metric | None:
         """Return the share of inputs of convolutions that are stored in NHWC order; None if that was not asked for."""
@@ -143,50 +144,58 @@ class ModuleExecution:
                 self._apply(module)
                 return module(*arguments, **options)
             finally:
-                nn.Module.__call__ = observed  # type: ignore[method-assign]
+                if self.is_watching:
+                    nn.Module.__call__ = observed  # type: ignore[method-assign]
 
         return observed
 
     def _is_wanted(self, module: nn.Module) -> bool:
         if self._training and not (module.training and torch.is_grad_enabled()):
             return False
-        if _passes_on(module):
-            self._is_sharded |= type(module).__name__ == "FullyShardedDataParallel"
+        if _is_wrapper(module):
+            self._is_sharded |= type(module).__name__ in _SHARDING
             return False
-        return any(parameter.requires_grad or not self._training for parameter in module.parameters())
+        # A part of a module that has been called before is called alone where activations are recomputed.
+        return id(module) not in self._applied and any(True for _ in module.parameters())
 
     def _apply(self, module: nn.Module) -> None:
-        self.called += 1
-        self._prepare(module)
+        if self._config.recomputed_classes:
+            self._classes |= {type(part).__name__ for part in module.modules() if part is not module}
+            recomputed = _recompute_activations(module, self._config.recomputed_classes)
+            self._recomputed |= {type(part).__name__ for part in recomputed}
+            self.checkpoints += len(recomputed)
+        if self._config.channels_last:
+            self._change_layout(module)
         mode = self._config.compile
-        if mode is None:
-            return
-        if (own := _compiled_by_code(module)) is not None:
-            raise Unsupported(f"compile={mode}, but the code compiles {own} itself: remove that, or set compile=null")
-        if getattr(module, "_compiled_call_impl", None) is None:
+        if mode is not None:
+            if type(module).__name__ == "OptimizedModule":
+                name = type(module._orig_mod).__name__
+                raise Unsupported(f"compile={mode}, but the code compiles {name} itself: remove that, or compile")
             self._compile(module, mode)
             self.compiled = (*self.compiled, type(module).__name__)
+        self._applied.update(map(id, module.modules()))
 
-    def _prepare(self, module: nn.Module) -> None:
-        """Recompute activations and change the memory layout of the weights, unless that has been done."""
-        if id(module) in self._prepared:
+    def _change_layout(self, module: nn.Module) -> None:
+        """Store images, and the weights of their convolutions, in NHWC order."""
+        weights = [parameter for parameter in module.parameters() if parameter.dim() == 4]
+        if not weights:
             return
-        self._prepared.update(map(id, module.modules()))
-        self._classes = sorted({type(part).__name__ for part in module.modules()})
-        if self._config.recomputed_classes:
-            self.checkpoints += _recompute_activations(module, self._config.recomputed_classes)
-        if self._config.channels_last and any(parameter.dim() == 4 for parameter in module.parameters()):
-            if self._is_sharded:
-                raise Unsupported("channels_last=true: FSDP keeps weights in flat buffers, which have no layout")
-            self._changes_layout = True
-            module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            module.register_forward_pre_hook(_to_channels_last, with_kwargs=True)
-            if self._config.compile is None:
-                self._layout_hooks += [
-                    part.register_forward_pre_hook(self._count_layout)
-                    for part in module.modules()
-                    if isinstance(part, _CONVOLUTIONS)
-                ]
+        if self._is_sharded:
+            if self._config.channels_last == "auto":
+                return
+            raise Unsupported("channels_last=true: FSDP and DeepSpeed keep weights in flat buffers without a layout")
+        self._changes_layout = True
+        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        for optimizer in self.optimizers:
+            for weight in weights:
+                _change_state_layout(optimizer.state.get(weight, {}), weight)
+        module.register_forward_pre_hook(_to_channels_last, with_kwargs=True)
+        if self._config.compile is None:
+            self._layout_hooks += [
+                part.register_forward_pre_hook(self._count_layout)
+                for part in module.modules()
+                if isinstance(part, _CONVOLUTIONS)
+            ]
 
     def _count_layout(self, _: nn.Module, inputs: tuple[Any, ...]) -> None:
         if inputs and isinstance(inputs[0], Tensor) and inputs[0].dim() == 4:
@@ -204,41 +213,31 @@ class ModuleExecution:
             call, mode=None if mode == "default" else mode, dynamic=options.dynamic, fullgraph=options.fullgraph
         )
 
-        def dispatch(module: Any, *arguments: Any, **named: Any) -> Any:
-            return (call if _passes_on(module) else compiled)(module, *arguments, **named)
+        def unless_replaced(module: Any, *arguments: Any, **named: Any) -> Any:
+            return (call if "forward" in vars(module) else compiled)(module, *arguments, **named)
 
         # A method, which a copy of the module binds to itself.
-        module._compiled_call_impl = MethodType(dispatch, module)
-
-    def _nothing(self) -> str:
-        if not self.called:
-            return "the first step called no module of torch with trainable parameters"
-        return "torch has compiled the called modules already"
+        module._compiled_call_impl = MethodType(unless_replaced if _is_lightning(module) else compiled, module)
 
 
-def _passes_on(module: nn.Module) -> bool:
-    """Return whether the module only passes calls on, as wrappers do.
+def _is_wrapper(module: nn.Module) -> bool:
+    """Return whether the module only passes calls on.
 
     Lightning lets a wrapper call a LightningModule whose `forward` it has replaced with one of its steps.
     """
     names = [base.__name__ for base in type(module).__mro__]
-    return bool(_WRAPPERS.intersection(names)) or ("LightningModule" in names and "forward" in vars(module))
+    return bool(_WRAPPERS.intersection(names)) or (_is_lightning(module) and "forward" in vars(module))
 
 
-def _without_wrappers(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield the module, or what is inside of it if it only passes calls on."""
-    if not _passes_on(module):
-        yield module
-        return
-    for part in module.children():
-        yield from _without_wrappers(part)
+def _is_lightning(module: nn.Module) -> bool:
+    return any(base.__name__ == "LightningModule" for base in type(module).__mro__)
 
 
-def _compiled_by_code(module: nn.Module) -> str | None:
-    """Return the name of the module's class if the user's code has compiled it; None otherwise."""
-    if type(module).__name__ == "OptimizedModule":
-        return type(module._orig_mod).__name__
-    return None
+def _change_state_layout(state: dict[Any, Any], weight: Tensor) -> None:
+    """Give an optimiser's state the layout of its weight, which fused kernels require."""
+    for name, value in state.items():
+        if isinstance(value, Tensor) and value.shape == weight.shape:
+            state[name] = value.contiguous(memory_format=torch.channels_last)
 
 
 def _to_channels_last(
@@ -253,31 +252,29 @@ def _in_layout(value: Any) -> Any:
     return value
 
 
-def _recompute_activations(module: nn.Module, classes: tuple[str, ...]) -> int:
-    """Recompute the activations of parts of a module in the backward pass; return the number of parts.
+def _recompute_activations(module: nn.Module, classes: tuple[str, ...]) -> list[nn.Module]:
+    """Recompute the activations of parts of a module in the backward pass; return the parts.
 
     `classes` are names of classes, or `EVERY_BLOCK`, which selects modules of the same class that are in one container.
     """
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
         CheckpointImpl,
-        CheckpointWrapper,
         apply_activation_checkpointing,
         checkpoint_wrapper,
     )
 
-    if any(isinstance(part, CheckpointWrapper) for part in module.modules()):
-        return 0
     chosen = (
-        set(map(id, _blocks(module)))
+        list(_blocks(module))
         if classes == (EVERY_BLOCK,)
-        else {id(part) for part in module.modules() if type(part).__name__ in classes and part is not module}
+        else [part for part in module.modules() if type(part).__name__ in classes and part is not module]
     )
+    numbers = set(map(id, chosen))
     apply_activation_checkpointing(
         module,
         checkpoint_wrapper_fn=functools.partial(checkpoint_wrapper, checkpoint_impl=CheckpointImpl.NO_REENTRANT),
-        check_fn=lambda part: id(part) in chosen,
+        check_fn=lambda part: id(part) in numbers,
     )
-    return len(chosen)
+    return chosen
 
 
 def _blocks(module: nn.Module) -> Iterator[nn.Module]:
@@ -291,7 +288,7 @@ def _blocks(module: nn.Module) -> Iterator[nn.Module]:
             yield from _blocks(part)
 
 
-def run_as_written(module: nn.Module) -> None:
+def without_options(module: nn.Module) -> None:
     """Let a copy of a module that was executed with options run without them: not compiled, nothing recomputed."""
     for part in module.modules():
         part._compiled_call_impl = None
@@ -304,16 +301,17 @@ class LoaderArguments:
 
     def __init__(self, options: LoaderOptions) -> None:
         """Only the arguments that `options` states are replaced."""
-        self._replaced, self._built = options.replaced, 0
+        self._replaced, self._taken, self._built = options.replaced, set[str](), 0
         self._original_init = _LOADER.__init__
 
     def __enter__(self) -> Self:
         """Begin to replace arguments."""
         init = self._original_init
+        signature = inspect.signature(init)
 
         @functools.wraps(init)
-        def observed(loader: Any, *arguments: Any, **given: Any) -> None:
-            init(loader, *arguments[:2], **self._merged(arguments, given))
+        def observed(*arguments: Any, **options: Any) -> None:
+            init(**self._arguments(signature.bind(*arguments, **options)))
 
         if self._replaced:
             _LOADER.__init__ = observed
@@ -323,25 +321,18 @@ class LoaderArguments:
         _LOADER.__init__ = self._original_init
 
     def check(self) -> None:
-        """Raise Unsupported if arguments were to be replaced, but no DataLoader was built."""
-        if self._replaced and not self._built:
-            listed = ", ".join(f"loader.{name}={value}" for name, value in self._replaced.items())
-            raise Unsupported(f"{listed} has no effect: the training data comes from no DataLoader of torch")
+        """Raise Unsupported if an argument was to be replaced, but no DataLoader took it."""
+        if without_effect := [name for name in self._replaced if name not in self._taken]:
+            listed = ", ".join(f"loader.{name}={self._replaced[name]}" for name in without_effect)
+            why = "has workers: set loader.num_workers too" if self._built else "of torch was built"
+            raise Unsupported(f"{listed} has no effect: no DataLoader {why}")
 
-    def _merged(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    def _arguments(self, given: inspect.BoundArguments) -> dict[str, Any]:
+        """Return the arguments of a loader, as they are given, with those that replace them."""
         self._built += 1
-        merged = {**dict(zip(_POSITIONAL, arguments[2:], strict=False)), **options, **self._replaced}
-        if merged.get("num_workers"):
-            return merged
-        for name in ("prefetch_factor", "persistent_workers"):  # torch refuses both if there are no workers
-            if self._replaced.get(name):
-                raise Unsupported(f"loader.{name} needs workers, and this loader has none: set loader.num_workers too")
-            merged.pop(name, None)
+        merged = {**given.arguments, **self._replaced}
+        if not merged.get("num_workers"):  # torch refuses these if there are no workers
+            for name in ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"):
+                merged.pop(name, None)
+        self._taken |= merged.keys()
         return merged
-
-
-_POSITIONAL = (
-    *("shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory", "drop_last"),
-    *("timeout", "worker_init_fn", "multiprocessing_context", "generator"),
-)
-"""Arguments of DataLoader that may be given by position, after the data set and the batch size."""

@@ -344,6 +344,7 @@ class WatchedSteps:
             return
         for hook in self._module_hooks:
             hook.remove()
+        self.execution.optimizers = self.optimizers
         self.execution.watch()  # only now, because torch would compile the hooks into the model
         self._thread = threading.Thread(target=self._run_measurement, daemon=True)
         self._thread.start()

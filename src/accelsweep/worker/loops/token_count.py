@@ -1,7 +1,7 @@
 """Counts the tokens in each step of one rank, without waiting for its device.
 
-What counts as a token is decided by the first batch: the ones of its `attention_mask`, or else its `labels` other than
--100, or else the positions of its first tensor, if that contains integers in two dimensions. A module may count them
+What counts as a token is decided by the first batch, if it contains sequences, which are integers in two dimensions:
+the ones of its `attention_mask`, or else its `labels` other than -100, or else all positions. A module may count them
 itself, in `tokens(self, batch)`.
 """
 
@@ -24,7 +24,10 @@ Count = Callable[[Any], "Tensor | int"]
 
 
 class TokenCounter:
-    """Adds up the tokens of each step. Counts stay on the batch's device until they are read."""
+    """Adds up the tokens of each step. Counts stay on the batch's device until they are read.
+
+    `positions` contains the positions of the sequences in each step, padding included, for which a device computes.
+    """
 
     def __init__(self) -> None:
         """What counts as a token is decided by the first batch."""
@@ -32,7 +35,10 @@ class TokenCounter:
         self._decided = False
         self.unit = ""
         self._step: Any = 0
+        self._positions = 0
         self._steps = StepValues()
+        self._sequences: Callable[[Any], Any] = lambda _: None
+        self.positions: list[int] = []
 
     @property
     def known(self) -> bool:
@@ -43,54 +49,69 @@ class TokenCounter:
         """Add the tokens of a batch to the current step. Raises InputError for an invalid result of `tokens(batch)`."""
         if not self._decided:
             self._decided = True
+            self._sequences = _sequences_in(batch)
             self._count, self.unit = _rule(batch, module)
         if self._count is not None:
             self._step = self._step + self._count(batch)
+            sequences = self._sequences(batch)
+            self._positions += 0 if sequences is None else sequences.numel()
 
     def end_step(self) -> None:
         """End the current step."""
         if self._count is not None:
             self._steps.add(self._step)
-            self._step = 0
+            self.positions.append(self._positions)
+            self._step = self._positions = 0
 
     def restart(self) -> None:
         """Forget all steps so far."""
-        self._step, self._steps = 0, StepValues()
+        self._step, self._steps, self._positions, self.positions = 0, StepValues(), 0, []
 
     def steps(self) -> list[float]:
         """Return the number of tokens in each step. Waits for the device, so only call this after the window."""
         return [value or 0.0 for value in self._steps.values()]
 
 
+def _sequences_in(batch: Any) -> Callable[[Any], Any]:
+    """Return a function that finds the sequences of tokens in batches like this one: integers in two dimensions."""
+    if isinstance(batch, Mapping):
+        named = (key for key in ("input_ids", *batch) if _is_sequences(batch.get(key)))
+        key = next((key for key in named if key not in ("labels", "attention_mask")), None)
+        return lambda batch: None if key is None else batch.get(key)
+    if isinstance(batch, (list, tuple)):
+        return lambda batch: batch[0] if batch and _is_sequences(batch[0]) else None
+    return lambda batch: batch if _is_sequences(batch) else None
+
+
 def _rule(batch: Any, module: Any) -> tuple[Count | None, str]:
     """Return how the tokens in batches like this one are counted, and what a token is; None if there are none."""
     if (count := _module_count(module)) is not None:
         return count, f"tokens(batch) of {type(module).__name__}"
+    find = _sequences_in(batch)
+    sequences = find(batch)
+    if sequences is None:
+        return None, ""
     if isinstance(batch, Mapping):
-        for name, count, unit in (
+        for name, counted, unit in (
             ("attention_mask", _ones, "ones of attention_mask"),
             ("labels", _labels, f"labels other than {IGNORED_LABEL}"),
         ):
-            if _is_sequences(batch.get(name)):
-                return _of_key(name, count), unit
-        key = next((key for key, value in batch.items() if isinstance(value, Tensor) and value.dim()), None)
-        return (_of_key(key, Tensor.numel), f"positions of {key}") if _is_sequences(batch.get(key)) else (None, "")
-    first = batch[0] if isinstance(batch, (list, tuple)) and batch else batch
-    if not _is_sequences(first):
-        return None, ""
-    if first is batch:
-        return Tensor.numel, "positions"
-    return lambda batch: int(batch[0].numel()), "positions of the first tensor"
+            if isinstance(batch.get(name), Tensor) and batch[name].shape == sequences.shape:
+                return _of_key(name, counted, find), unit
+    return lambda batch: _positions(find(batch)), "positions of its sequences"
 
 
 def _is_sequences(value: Any) -> bool:
-    if not isinstance(value, Tensor) or value.dim() != 2:
-        return False
-    return not value.is_floating_point() and not value.is_complex()
+    return isinstance(value, Tensor) and value.dim() == 2 and value.dtype in (torch.int32, torch.int64)
 
 
-def _of_key(key: Any, count: Callable[[Tensor], Any]) -> Count:
-    return lambda batch: count(batch[key])
+def _of_key(name: str, count: Callable[[Tensor], Any], find: Callable[[Any], Any]) -> Count:
+    """Count in the tensor `name`, or all positions of a batch that lacks it."""
+    return lambda batch: _positions(find(batch)) if batch.get(name) is None else count(batch[name])
+
+
+def _positions(sequences: Tensor | None) -> int:
+    return 0 if sequences is None else sequences.numel()
 
 
 def _ones(mask: Tensor) -> Tensor:

@@ -93,10 +93,9 @@ def most_samples(config: SettingConfig, epoch_samples: int | None) -> int | None
     if config.measure.max_samples is not None:
         return config.measure.max_samples
     epochs, steps = requested_length(config.trainer)
-    accumulate = int(config.trainer.get("accumulate_grad_batches") or 1)
     bounds = (
         None if epochs is None or epoch_samples is None else epochs * epoch_samples,
-        None if steps is None else steps * accumulate * config.samples_per_step,
+        None if steps is None else steps * config.accumulate * config.samples_per_step,
     )
     return min((bound for bound in bounds if bound is not None), default=None)
 

@@ -13,7 +13,7 @@ from accelsweep.devices.memory_limits import FreeMemory, free_memory_per_rank
 from accelsweep.measure import run_doubts
 from accelsweep.measure.breakdown import SHARES
 from accelsweep.measure.memory import parameter_bytes, shard_metric
-from accelsweep.measure.timed_window import group_of
+from accelsweep.measure.timed_window import RankWindow, group_of
 from accelsweep.metrics import Metric, not_reached
 from accelsweep.results import ANY_FAILURE, ErrorKind
 from accelsweep.worker.loops import make_loop
@@ -57,9 +57,8 @@ class TrainThroughput:
         """Add the final loss, the training set size, the learning rate and the module's logged values."""
         loop, self._loop = self._loop, None
         assert loop is not None, "driver() comes first"
-        self._first_samples = measured.window.step_samples[0]
         self._example, self._epoch_samples = loop.example, loop.epoch_samples
-        self._first_tokens = loop.tokens.steps()[0] if loop.tokens is not None and loop.tokens.known else 0.0
+        self._length_factor = _length_factor(loop, measured.window)
         report.metrics |= {
             "final_train_loss": _final_loss(measured.window.losses),
             "epoch_samples": _epoch_samples(self._epoch_samples),
@@ -86,23 +85,13 @@ class TrainThroughput:
         rate, effective = report.metrics["samples_per_second"].value, report.effective
         if self._place.rank == 0 and effective is not None and rate is not None:
             report.metrics |= flops_metrics(
-                self._spec, self._device, self._example, effective, self._examples_per_second(report) or rate
+                self._spec, self._device, self._example, effective, rate * self._length_factor
             )
             report.traits = count_traits(self._spec, self._example, effective.batch_size)
         quality = self._measure_quality()
         report.metrics |= quality.metrics
         report.doubts += quality.doubts if self._place.rank == 0 else ()
         report.metrics |= {f"logged.{name}": _logged(value) for name, value in (self._logged | quality.logged).items()}
-
-    def _examples_per_second(self, report: RankReport) -> float | None:
-        """Return the rate in samples with as many tokens as those of the first batch; None if tokens are not counted.
-
-        The operations are counted in that batch, and the others may be shorter or longer.
-        """
-        rate = report.metrics.get("tokens_per_second")
-        if rate is None or rate.value is None or not self._first_tokens or report.effective is None:
-            return None
-        return rate.value / (self._first_tokens / self._first_samples)
 
     def _quality_not_reached(self) -> dict[str, Metric]:
         rules = self._spec.config.measure
@@ -112,6 +101,18 @@ class TrainThroughput:
 
     def _measure_quality(self) -> QualityPhase:
         return measure_quality(self._spec)
+
+
+def _length_factor(loop: Loop, window: RankWindow) -> float:
+    """Return how long the window's samples are, on average, compared with those of the first batch, padding included.
+
+    The operations are counted in that batch. Samples that are no sequences of tokens are taken to be alike.
+    """
+    positions = [] if loop.tokens is None else loop.tokens.positions
+    if len(positions) != len(window.step_samples) or not (positions and positions[0]):
+        return 1.0
+    first = positions[0] / window.step_samples[0]
+    return sum(positions[window.warmup_steps :]) / window.samples / first
 
 
 def _final_loss(losses: list[float | None]) -> Metric:
