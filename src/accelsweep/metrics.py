@@ -58,7 +58,7 @@ SAMPLED: Mapping[str, tuple[str, str]] = {
     "gpu_celsius": ("degC", "the temperature of each device"),
     "gpu_sm_mhz": ("MHz", "the clock of each device's processors"),
     "gpu_memory_mhz": ("MHz", "the clock of each device's memory"),
-    "gpu_throttled": ("1", "whether a device was throttled (1) or not (0)"),
+    "gpu_throttled": ("1", "the throttling of each device: 1 while it is throttled, else 0"),
     "rank_cpu_cores": ("cores", "the CPU time of each rank's process per second"),
     "rank_rss_bytes": ("B", "the resident memory of each rank's process"),
     "host_cpu_cores": ("cores", "the CPU time of all processes on the machine per second"),

@@ -109,7 +109,8 @@ def write_record(
     rows, sampling = read_samples(samples)
     first = results.get(0)
     phases = {} if first is None else first.phases
-    has_steps = merge_tables(spec, steps, rows, phases, run_folder.series_file(spec.attempt))
+    reasons = sampling.get("reasons", {})
+    has_steps = merge_tables(spec, steps, rows, phases, reasons, run_folder.series_file(spec.attempt))
     effective = None if first is None else first.effective
     all_doubts = [*(doubt for result in results.values() for doubt in result.doubts), *doubts]
     expects_steps = largest_batch is None and not config.whole_process
@@ -191,9 +192,12 @@ def merge_tables(
     steps: Path,
     rows: Sequence[Mapping[str, float]],
     phases: Mapping[str, tuple[float, float]],
+    reasons: Mapping[str, str],
     series: Path,
 ) -> bool:
     """Write the steps of all ranks to `steps`, ordered by rank, and the sampled `rows` to `series`.
+
+    `reasons` explains what could not be sampled.
 
     Returns whether there are steps and all could be read.
 
@@ -210,7 +214,7 @@ def merge_tables(
                 _write_parquet([json.loads(part.read_bytes()) for part in parts], steps)
             code = 0
             if rows:
-                _write_series(rows, phases, series)
+                _write_series(rows, phases, reasons, series)
         except Exception:  # noqa: BLE001  whatever the error, the run's record reports that its steps are missing
             traceback.print_exc()
         finally:
@@ -219,10 +223,15 @@ def merge_tables(
     return bool(parts) and status == 0
 
 
-def _write_series(rows: Sequence[Mapping[str, float]], phases: Mapping[str, tuple[float, float]], target: Path) -> None:
+def _write_series(
+    rows: Sequence[Mapping[str, float]],
+    phases: Mapping[str, tuple[float, float]],
+    reasons: Mapping[str, str],
+    target: Path,
+) -> None:
     """Write `series.parquet`: seconds since the window opened (else sampling) and since 1970, the phase, and values.
 
-    A value is null where nothing could be read.
+    A value is null where nothing could be read; the table's metadata contains the `reasons`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -241,7 +250,8 @@ def _write_series(rows: Sequence[Mapping[str, float]], phases: Mapping[str, tupl
     for column in columns_of(rows):
         if column != "seconds":
             table[column] = pa.array([row.get(column) for row in rows], pa.float64())
-    pq.write_table(pa.table(table), target, compression="zstd")
+    described = pa.table(table).replace_schema_metadata({"reasons": json.dumps(reasons)})
+    pq.write_table(described, target, compression="zstd")
 
 
 def _write_parquet(ranks: Sequence[Mapping[str, Any]], target: Path) -> None:

@@ -84,7 +84,12 @@ def compilation_metrics(watch: CompileWatch) -> dict[str, Metric]:
         "compile_seconds": Metric(value=None, reason="this torch does not sum it up", **compiling)
         if seconds is None
         else Metric(value=float(seconds), provenance="clock", **compiling),
-        "recompilations": Metric(
-            value=float(watch.recompilations.count), unit="graphs", scope="rank 0, in the window", provenance="counter"
-        ),
+        "recompilations": _recompilations(watch)
+        if hasattr(statistics, "get_compilation_metrics")
+        else Metric(value=None, unit="graphs", reason="this torch does not list its graphs"),
     }
+
+
+def _recompilations(watch: CompileWatch) -> Metric:
+    count, scope = float(watch.recompilations.count), "rank 0, in the window"
+    return Metric(value=count, unit="graphs", scope=scope, provenance="counter")
