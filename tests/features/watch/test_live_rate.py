@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks
-from torch.utils.data import DataLoader, TensorDataset, dataloader
+from torch.utils.data import DataLoader, TensorDataset, dataloader, default_collate
 
 from accelsweep import reporting
 from accelsweep.devices.cpu import machine_identity
-from accelsweep.features.watch import live_rate
+from accelsweep.features.watch import live_rate, training_observer
 from accelsweep.features.watch.live_rate import METRIC, WARMUP_STEPS, LiveRate, active_mlflow_run, say_on_stderr
 from accelsweep.features.watch.measured_rate import Expectation, MeasuredRate
 
@@ -40,18 +40,24 @@ class Loop:
 
     def __init__(self, monkeypatch, *rates, **options):
         """`rates` are those that the sweep measured."""
-        self.now, self.said = 100.0, []
-        monkeypatch.setattr(live_rate, "perf_counter", lambda: self.now)
+        self.now, self.said, self.loading_seconds = 100.0, [], 0.0
+        for module in (live_rate, training_observer):
+            monkeypatch.setattr(module, "perf_counter", lambda: self.now)
         self.model = torch.nn.Linear(3, 2)
         self.optimizers = optimizers(self.model)
-        self.loader = DataLoader(TensorDataset(torch.zeros(1600, 3)), 8)
+        self.loader = DataLoader(TensorDataset(torch.zeros(1600, 3)), 8, collate_fn=self.load)
         self.batches = iter(self.loader)
         named = options.pop("is_named", False)
         self.live = LiveRate(Expectation("mine", rates or (MEASURED,), named, 300.0), self.said.append, **options)
         self.live.start()
 
+    def load(self, samples):
+        """Collate a batch, which takes `loading_seconds`."""
+        self.now += self.loading_seconds
+        return default_collate(samples)
+
     def step(self, seconds, batches=1, autocast=False):
-        """Make one step, with every optimiser."""
+        """Make one step, with every optimiser; loading its batches comes on top of `seconds`."""
         for _ in range(batches):
             batch = next(self.batches, None)
             if batch is None:
@@ -151,10 +157,8 @@ def test_steps_that_are_all_slow_are_no_pauses(loop):
 
 def test_waiting_for_data_is_a_cause(loop, monkeypatch):
     training = loop()
-    fetch = training.live._training
-    for _ in range(3200):
-        fetch.waited_seconds += 0.008
-        training.train(1, 0.02)
+    training.loading_seconds = 0.008
+    training.train(3200, 0.012)
     assert "the training waits for its data loaders for 40 % of the time" in training.said[0]
 
 
@@ -291,8 +295,9 @@ def test_data_that_comes_in_bursts_is_waited_for_and_no_pause(loop):
     training = loop()
     for _ in range(60):
         training.train(70, 0.01)
-        training.live._training.waited_seconds += 0.7
-        training.train(1, 0.71)
+        training.loading_seconds = 0.7
+        training.train(1, 0.01)
+        training.loading_seconds = 0.0
     (line,) = training.said
     assert line.startswith(("50 % of", "51 % of")), line
     assert "waits for its data loaders for 50 % of the time" in line
