@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from accelsweep.devices.device_kind import STATE_KEYS
+from accelsweep.devices.device_kind import READING_KEYS, STATE_KEYS
 from accelsweep.devices.rocm import AmdSmiTelemetry, AmdSmiUnavailable, RocmKind
 
 VRAM, GFX, MEM, HOTSPOT, CURRENT = "vram", "gfx", "mem", "hotspot", "current"
@@ -112,6 +112,15 @@ def test_its_state_has_the_same_keys_and_units_as_nvidias(library, old):
     assert state["foreign_processes"] is None
     assert AmdSmiTelemetry().joules("0000:2a:00.0") == pytest.approx(30.6)
     assert fake.opened == fake.closed == 2
+
+
+def test_during_a_session_the_library_is_opened_once(library):
+    fake = library()
+    with RocmKind().telemetry_session():
+        for _ in range(3):
+            assert tuple(AmdSmiTelemetry().readings("0000:0C:00.0")) == READING_KEYS
+        assert (fake.opened, fake.closed) == (1, 0)
+    assert (fake.opened, fake.closed) == (1, 1)
 
 
 def test_without_the_library_there_is_a_reason_and_no_device(monkeypatch):

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
-from itertools import pairwise
+from collections.abc import Callable
+from itertools import groupby, pairwise
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from accelsweep.executor.device_lease import NO_LEASE, Lease
 from accelsweep.executor.sampler import Sampler, read_samples
+from accelsweep.testing.simulated_device import SIMULATED_VARIABLE, ProcessUsage, Spec
 
 pytestmark = pytest.mark.real
 
@@ -65,3 +71,103 @@ def test_devices_that_no_driver_knows_leave_no_columns_and_the_machine_is_sample
     assert all("host_memory_bytes" in row for row in rows)
     powered = any("package_power_watts" in row for row in rows)
     assert powered is ("package" not in summary["reasons"]), "what is missing has its reason"
+
+
+@pytest.fixture
+def simulated_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ProcessUsage]:
+    """A function that creates a simulated device, and returns what this process uses of it."""
+    monkeypatch.setenv(SIMULATED_VARIABLE, str(tmp_path / "device"))
+
+    def create(**spec: Any) -> ProcessUsage:
+        Spec(**spec).write(tmp_path / "device")
+        return ProcessUsage(tmp_path / "device")
+
+    return create
+
+
+def busy_for(usage: ProcessUsage, seconds: float) -> float:
+    """Keep the device busy for so long from now on; return the time at which that ends."""
+    usage.use.busy += seconds
+    usage.use.free_at = time.perf_counter() + seconds
+    usage.write()
+    return usage.use.free_at
+
+
+def test_programmed_power_utilisation_memory_and_throttling_are_found_within_one_sample(
+    tmp_path: Path, simulated_device: Callable[..., ProcessUsage]
+) -> None:
+    usage = simulated_device(watts_idle=60.0, watts_busy=310.0, watts_limit=310.0, mhz=1500, celsius=71)
+    usage.use.bytes = 3 << 20
+    with Sampler(tmp_path / "samples.jsonl", 0.02, "simulated", Lease("simulated", ("0",), ())) as sampler:
+        sampler.watch({0: os.getpid()})
+        time.sleep(0.2)
+        began = time.perf_counter()
+        ended = busy_for(usage, 0.3)
+        time.sleep(0.5)
+    rows, _ = read_samples(tmp_path / "samples.jsonl")
+    longest = max(after["seconds"] - before["seconds"] for before, after in pairwise(rows))
+    busy = [row for row in rows if began + longest < row["seconds"] < ended]
+    idle = [row for row in rows if not began <= row["seconds"] <= ended + longest]
+    assert len(busy) >= 3
+    assert len(idle) >= 5
+    truth = {"gpu0_memory_bytes": 3 << 20, "gpu0_foreign_processes": 0}
+    truth |= {"gpu0_celsius": 71, "gpu0_sm_mhz": 1500, "gpu0_memory_mhz": 1500, "gpu0_power_limit_watts": 310}
+    for row in busy:
+        expected = truth | {"gpu0_utilisation": 1, "gpu0_power_watts": 310, "gpu0_power_capped": 1, "gpu0_throttled": 0}
+        assert expected.items() <= row.items()
+    for row in idle:
+        assert (row["gpu0_utilisation"], row["gpu0_power_watts"], row["gpu0_power_capped"]) == (0, 60, 0)
+
+
+def test_throttling_by_heat_is_the_share_of_time_that_the_driver_counts(
+    tmp_path: Path, simulated_device: Callable[..., ProcessUsage]
+) -> None:
+    usage = simulated_device(throttled_after=0.0, throttle=2.0, mhz=1500)
+    with Sampler(tmp_path / "samples.jsonl", 0.02, "simulated", Lease("simulated", ("0",), ())):
+        began = time.perf_counter()
+        for _ in range(40):
+            usage.use.held_back += 0.005
+            usage.write()
+            time.sleep(0.01)
+        taken = time.perf_counter() - began
+    rows, _ = read_samples(tmp_path / "samples.jsonl")
+    shares = [row["gpu0_throttled"] for row in rows if row["seconds"] < began + taken and "gpu0_throttled" in row]
+    assert sum(shares) / len(shares) == pytest.approx(40 * 0.005 / taken, abs=0.15)
+    assert {row["gpu0_power_capped"] for row in rows} == {0}
+    assert rows[-1]["gpu0_sm_mhz"] == 750
+
+
+def test_a_process_of_somebody_else_on_the_device_is_foreign(
+    tmp_path: Path, simulated_device: Callable[..., ProcessUsage]
+) -> None:
+    usage = simulated_device()
+    usage.write()
+    with (
+        Sampler(tmp_path / "samples.jsonl", 0.02, "simulated", Lease("simulated", ("0",), ())) as sampler,
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as other,
+    ):
+        sampler.watch({0: os.getpid()})
+        time.sleep(0.15)
+        (tmp_path / "device" / "processes" / f"{other.pid}.json").write_text(json.dumps({"bytes": 1, "busy": 1.0}))
+        time.sleep(0.2)
+        other.kill()
+    rows, _ = read_samples(tmp_path / "samples.jsonl")
+    counts = [row["gpu0_foreign_processes"] for row in rows if "gpu0_foreign_processes" in row]
+    assert [count for count, _ in groupby(counts)] == [0, 1, 0]
+
+
+def test_a_driver_that_vanishes_in_mid_run_leaves_a_gap_with_its_reason(
+    tmp_path: Path, simulated_device: Callable[..., ProcessUsage]
+) -> None:
+    simulated_device()
+    spec, hidden = tmp_path / "device" / "device.json", tmp_path / "hidden.json"
+    with Sampler(tmp_path / "samples.jsonl", 0.02, "simulated", Lease("simulated", ("0",), ())):
+        time.sleep(0.15)
+        spec.rename(hidden)
+        time.sleep(0.15)
+        hidden.rename(spec)
+        time.sleep(0.15)
+    rows, summary = read_samples(tmp_path / "samples.jsonl")
+    seen = ["gpu0_celsius" in row for row in rows]
+    assert [present for present, _ in groupby(seen)] == [True, False, True]
+    assert "cannot be read" in summary["reasons"]["gpu0"]

@@ -98,6 +98,41 @@ def test_throttling_between_the_readings_is_found_by_the_drivers_counters(first,
     assert [words in doubt.message for doubt in found] == ([] if words is None else [True])
 
 
+def series_codes(doubts=(), **readings):
+    found = run_doubts.with_series_doubts(doubts, {0: readings}, ("GPU",))
+    return {doubt.code: doubt.message for doubt in found}
+
+
+def test_doubts_on_a_device_rest_on_what_was_read_during_the_window():
+    capped = [1.0] * 9 + [0.0]
+    assert series_codes(power_capped=capped, power_limit_watts=[700.0] * 10) == {
+        "power_capped": "GPU was at its power limit (700 W) for 90% of the window"
+    }
+    assert series_codes(throttled=[0.0, 0.2]) == {"throttled": "GPU ran slower than it could for 10% of the window"}
+    assert series_codes(celsius=[40.0, 40, 40, 50, 60, 60, 60]) == {
+        "temperature_drift": "GPU changed from 40 to 60 degrees Celsius during the window"
+    }
+    assert series_codes(foreign_processes=[0, 0, 1, 2]) == {
+        "foreign_process": "other processes were using GPU for 50% of the window"
+    }
+
+
+def test_a_calm_window_takes_back_what_two_states_around_it_suggested():
+    before = [*run_doubts.device_doubts(*states(celsius=60)), *run_doubts.device_doubts(*states(foreign_processes=[7]))]
+    assert series_codes(before, celsius=[58.0] * 8, foreign_processes=[0.0] * 8) == {}
+    assert set(series_codes(before, sm_mhz=[1500.0] * 8)) == {"temperature_drift", "foreign_process"}
+
+
+def test_the_drivers_own_reason_for_throttling_is_kept():
+    before = run_doubts.device_doubts(*states(throttles=["HwSlowdown"]))
+    assert "HwSlowdown" in series_codes(before, throttled=[1.0, 1.0])["throttled"]
+
+
+def test_each_of_several_devices_is_named():
+    found = run_doubts.with_series_doubts((), {0: {"throttled": [1.0]}, 1: {"throttled": [0.0]}}, ("GPU",))
+    assert [doubt.message.startswith("GPU 0 ") for doubt in found] == [True]
+
+
 @pytest.mark.parametrize("name", ["powersave", "schedutil", "ondemand"])
 def test_clocks_that_follow_the_load_are_doubted_with_what_to_do(name):
     doubt = run_doubts.governor(name)

@@ -456,6 +456,18 @@ def test_readings_of_the_baseline_are_drawn_with_the_mean_of_its_devices_and_at_
         assert texts(svg_of(figure, palette)) >= {"power, to 150 W", "seconds since the window opened"}
 
 
+def test_the_power_limit_is_a_dashed_line_in_the_band_of_the_power(findings, tmp_path):
+    seconds = [number / 2 - 1 for number in range(12)]
+    power = {"gpu0_power_watts": [200.0] * 12, "gpu0_power_limit_watts": [250.0] * 12}
+    readings(tmp_path / "series.parquet", seconds, **power)
+    figure = series_figure(findings, Series(tmp_path / "series.parquet"))
+    assert {(row["band"], row["share"], row["limit"]) for row in figure.rows} == {
+        ("power, to 250 W", 0.8, False),
+        ("power, to 250 W", 1.0, True),
+    }
+    assert any("stroke-dasharray" in element.attrib for element in svg_of(figure, LIGHT).iter())
+
+
 def test_a_sweep_without_readings_says_so(findings, tmp_path):
     skipped = series_figure(findings, Series(tmp_path / "missing.parquet"))
     assert skipped.reason == "no series.parquet of the recommended setting or of the baseline could be read"
@@ -472,7 +484,7 @@ def test_what_the_readings_mean_is_said_in_words(findings):
         return meaning(setting.model_copy(update={"metrics": metrics, "bottleneck": None, "label": "bf16"}))
 
     assert said(gpu_utilisation_mean=0.62, gpu_throttled_mean=0.25) == (
-        "bf16: its devices were idle 38 % of the window; they were throttled 25 % of it."
+        "bf16: its devices were idle 38 % of the window; they were throttled for 25 % of it."
     )
     assert said(rank_cpu_cores_mean=0.75, host_cpu_cores_mean=1.5) == (
         "bf16: each rank used 0.75 cores, without loader workers; the whole machine used 1.5."

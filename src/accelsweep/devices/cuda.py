@@ -105,6 +105,11 @@ class NvmlTelemetry:
         with nvml() as library:
             return _state(library, handle_of(library, identity))
 
+    def readings(self, identity: str) -> dict[str, Any]:
+        """Return what changes while the device runs. Raises NvmlUnavailable."""
+        with nvml() as library:
+            return _readings(library, handle_of(library, identity))
+
     def joules(self, identity: str) -> float:
         """Return the energy from NVML's total-energy counter, which counts millijoules. Raises NvmlUnavailable."""
         with nvml() as library:
@@ -112,27 +117,36 @@ class NvmlTelemetry:
 
 
 def _state(library: Any, handle: Any) -> dict[str, Any]:
+    memory, name = _or_none(library.nvmlDeviceGetMemoryInfo, handle), _or_none(library.nvmlDeviceGetName, handle)
+    readings = _readings(library, handle)
+    processes = readings.pop("processes")
+    return {
+        "name": None if name is None else _text(name),
+        "sm_mhz_max": _or_none(library.nvmlDeviceGetMaxClockInfo, handle, library.NVML_CLOCK_SM),
+        "memory_total_bytes": None if memory is None else memory.total,
+        **readings,
+        "foreign_processes": foreign_processes(processes),
+    }
+
+
+def _readings(library: Any, handle: Any) -> dict[str, Any]:
     memory = _or_none(library.nvmlDeviceGetMemoryInfo, handle)
     throttles = _or_none(library.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
     utilisation = _or_none(library.nvmlDeviceGetUtilizationRates, handle)
     milliwatts = _or_none(library.nvmlDeviceGetPowerUsage, handle)
     milliwatts_limit = _or_none(library.nvmlDeviceGetEnforcedPowerLimit, handle)
-    name = _or_none(library.nvmlDeviceGetName, handle)
     processes = _or_none(library.nvmlDeviceGetComputeRunningProcesses, handle)
     return {
-        "name": None if name is None else _text(name),
         "sm_mhz": _or_none(library.nvmlDeviceGetClockInfo, handle, library.NVML_CLOCK_SM),
-        "sm_mhz_max": _or_none(library.nvmlDeviceGetMaxClockInfo, handle, library.NVML_CLOCK_SM),
         "memory_mhz": _or_none(library.nvmlDeviceGetClockInfo, handle, library.NVML_CLOCK_MEM),
         "utilisation": None if utilisation is None else utilisation.gpu / 100.0,
         "celsius": _or_none(library.nvmlDeviceGetTemperature, handle, library.NVML_TEMPERATURE_GPU),
         "watts": None if milliwatts is None else milliwatts / 1000.0,
         "watts_limit": None if milliwatts_limit is None else milliwatts_limit / 1000.0,
         "memory_used_bytes": None if memory is None else memory.used,
-        "memory_total_bytes": None if memory is None else memory.total,
         "throttles": None if throttles is None else [reason for reason, bit in THROTTLES.items() if throttles & bit],
         "held_back": {reason: _violation(library, handle, policy) for reason, policy in VIOLATIONS.items()},
-        "foreign_processes": foreign_processes(None if processes is None else [process.pid for process in processes]),
+        "processes": None if processes is None else [process.pid for process in processes],
     }
 
 

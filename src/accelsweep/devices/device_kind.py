@@ -78,23 +78,35 @@ class Telemetry(Protocol):
     def state(self, identity: str) -> dict[str, Any]:
         """Return the values of `STATE_KEYS`, each None if unknown. Raises TelemetryUnavailable."""
 
+    def readings(self, identity: str) -> dict[str, Any]:
+        """Return the values of `READING_KEYS`, each None if unknown, as cheaply as the driver allows.
+
+        Raises TelemetryUnavailable.
+        """
+
     def joules(self, identity: str) -> float:
         """Return the device's energy counter; only differences are meaningful. Raises TelemetryUnavailable."""
 
 
-STATE_KEYS = (
-    "name",
+READING_KEYS = (
     "sm_mhz",
-    "sm_mhz_max",
     "memory_mhz",
     "utilisation",
     "celsius",
     "watts",
     "watts_limit",
     "memory_used_bytes",
-    "memory_total_bytes",
     "throttles",
     "held_back",
+    "processes",
+)
+"""What is read several times per second during a run; `processes` are the IDs of processes that use the device."""
+
+STATE_KEYS = (
+    "name",
+    "sm_mhz_max",
+    "memory_total_bytes",
+    *READING_KEYS[:-1],
     "foreign_processes",
 )
 """The keys of a device state.
@@ -114,10 +126,11 @@ def foreign_processes(pids: Iterable[int] | None) -> list[int] | None:
     pids = None if pids is None else list(pids)
     if pids is None or not all(map(pid_exists, pids)):
         return None
-    return [pid for pid in pids if _process_group(pid) != os.getpgid(0)]
+    return [pid for pid in pids if process_group(pid) != os.getpgid(0)]
 
 
-def _process_group(pid: int) -> int | None:
+def process_group(pid: int) -> int | None:
+    """Return a process's group; None if the process has ended."""
     try:
         return os.getpgid(pid)
     except ProcessLookupError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from accelsweep.devices.device_kind import (
@@ -37,18 +37,27 @@ class AmdSmiUnavailable(TelemetryUnavailable):
     """AMD SMI cannot answer a query; the exception's message is the reason to report."""
 
 
+_opened = 0
+"""How many callers use the library now; unlike NVML, it does not count them itself."""
+
+
 @contextmanager
 def amdsmi() -> Iterator[Any]:
     """Yield AMD's management library, initialised. Raises AmdSmiUnavailable if the library or its driver is missing."""
+    global _opened  # noqa: PLW0603  the library is initialised once per process
     try:
         library = importlib.import_module("amdsmi")
     except (ImportError, OSError, KeyError) as error:
         raise AmdSmiUnavailable(f"AMD SMI: ROCm's package amdsmi cannot be imported here ({error})") from None
-    _ask(library.amdsmi_init)
+    if not _opened:
+        _ask(library.amdsmi_init)
+    _opened += 1
     try:
         yield library
     finally:
-        library.amdsmi_shut_down()
+        _opened -= 1
+        if not _opened:
+            library.amdsmi_shut_down()
 
 
 def _ask(question: Callable[..., Any], *arguments: Any) -> Any:
@@ -91,6 +100,11 @@ class AmdSmiTelemetry:
         with amdsmi() as library:
             return _state(library, _handle_of(library, identity))
 
+    def readings(self, identity: str) -> dict[str, Any]:
+        """Return what changes while the device runs. Raises AmdSmiUnavailable."""
+        with amdsmi() as library:
+            return _readings(library, _handle_of(library, identity))
+
     def joules(self, identity: str) -> float:
         """Return the energy from AMD SMI's accumulator, whose resolution is reported in microjoules.
 
@@ -111,30 +125,34 @@ def _handle_of(library: Any, identity: str) -> Any:
 
 def _state(library: Any, handle: Any) -> dict[str, Any]:
     asic = _fields(library.amdsmi_get_gpu_asic_info, handle)
-    clock = _fields(library.amdsmi_get_clock_info, handle, library.AmdSmiClkType.GFX)
-    memory_clock = _fields(library.amdsmi_get_clock_info, handle, library.AmdSmiClkType.MEM)
+    readings = _readings(library, handle)
+    processes = readings.pop("processes")
+    return {
+        "name": str(asic["market_name"]) if "market_name" in asic else None,
+        "sm_mhz_max": _number(_fields(library.amdsmi_get_clock_info, handle, library.AmdSmiClkType.GFX), "max_clk"),
+        "memory_total_bytes": _or_none(library.amdsmi_get_gpu_memory_total, handle, library.AmdSmiMemoryType.VRAM),
+        **readings,
+        "foreign_processes": foreign_processes(processes),
+    }
+
+
+def _readings(library: Any, handle: Any) -> dict[str, Any]:
     power = _fields(library.amdsmi_get_power_info, handle)
     activity = _number(_fields(library.amdsmi_get_gpu_activity, handle), "gfx_activity")
     hotspot = (library.AmdSmiTemperatureType.HOTSPOT, library.AmdSmiTemperatureMetric.CURRENT)
     violations = _fields(library.amdsmi_get_violation_status, handle)
     processes = _or_none(library.amdsmi_get_gpu_process_list, handle)
-    vram = library.AmdSmiMemoryType.VRAM
     return {
-        "name": str(asic["market_name"]) if "market_name" in asic else None,
-        "sm_mhz": _number(clock, "clk"),
-        "sm_mhz_max": _number(clock, "max_clk"),
-        "memory_mhz": _number(memory_clock, "clk"),
+        "sm_mhz": _number(_fields(library.amdsmi_get_clock_info, handle, library.AmdSmiClkType.GFX), "clk"),
+        "memory_mhz": _number(_fields(library.amdsmi_get_clock_info, handle, library.AmdSmiClkType.MEM), "clk"),
         "utilisation": None if activity is None else activity / 100.0,
         "celsius": _or_none(library.amdsmi_get_temp_metric, handle, *hotspot),
         "watts": _number(power, "socket_power", "current_socket_power", "average_socket_power"),
         "watts_limit": _number(power, "power_limit"),
-        "memory_used_bytes": _or_none(library.amdsmi_get_gpu_memory_usage, handle, vram),
-        "memory_total_bytes": _or_none(library.amdsmi_get_gpu_memory_total, handle, vram),
+        "memory_used_bytes": _or_none(library.amdsmi_get_gpu_memory_usage, handle, library.AmdSmiMemoryType.VRAM),
         "throttles": None,
         "held_back": {reason: _violation(violations, key) for reason, key in VIOLATIONS.items()},
-        "foreign_processes": foreign_processes(
-            None if processes is None else [int(process["pid"]) for process in processes]
-        ),
+        "processes": None if processes is None else [int(process["pid"]) for process in processes],
     }
 
 
@@ -173,6 +191,14 @@ class RocmKind(DeviceKind):
                 break
             gpus.append(machine[int(name)])
         return tuple(gpus)
+
+    @contextmanager
+    def telemetry_session(self) -> Iterator[None]:
+        """Keep AMD SMI initialised, if it can be."""
+        with ExitStack() as stack:
+            with suppress(AmdSmiUnavailable):
+                stack.enter_context(amdsmi())
+            yield
 
     def visibility_variables(self, names: Sequence[str]) -> dict[str, str]:
         """Return the environment variables that restrict a process to these devices of this kind."""

@@ -16,7 +16,8 @@ from accelsweep.errors import DamagedFile
 from accelsweep.executor.attempt_outcome import Conclusion
 from accelsweep.executor.sampler import SAMPLES_FILE, read_samples
 from accelsweep.files import sha256_file
-from accelsweep.measure.series import columns_of, summaries
+from accelsweep.measure.run_doubts import with_series_doubts
+from accelsweep.measure.series import columns_of, device_readings, summaries
 from accelsweep.metrics import NOT_REACHED, Metric
 from accelsweep.records.run_files import RunFolder, read_rank_result
 from accelsweep.records.run_record import LargestBatch, Record, now
@@ -113,6 +114,10 @@ def write_record(
     has_steps = merge_tables(spec, steps, rows, phases, reasons, run_folder.series_file(spec.attempt))
     effective = None if first is None else first.effective
     all_doubts = [*(doubt for result in results.values() for doubt in result.doubts), *doubts]
+    window = _sampled_window(config, rows, phases)
+    if window is not None:
+        names = () if effective is None else effective.device_names
+        all_doubts = with_series_doubts(all_doubts, device_readings(rows, *window), names)
     expects_steps = largest_batch is None and not config.whole_process
     if conclusion.outcome is Outcome.measured and not has_steps and expects_steps:
         all_doubts.append(_NO_STEPS)
@@ -133,7 +138,7 @@ def write_record(
         finished_at=now(),
         wall_seconds=wall_seconds,
         effective=None if effective is None else replace(effective, launcher=provenance.launcher),
-        metrics={**(first.metrics if first is not None else {}), **_series_metrics(config, rows, sampling, phases)},
+        metrics={**(first.metrics if first is not None else {}), **_series_metrics(rows, window, sampling)},
         fingerprint=provenance.fingerprint,
         environment=first.environment if first is not None else {},
         git=dict(provenance.git),
@@ -152,21 +157,24 @@ def write_record(
             path.unlink(missing_ok=True)
 
 
-def _series_metrics(
-    config: SettingConfig,
-    rows: Sequence[Mapping[str, float]],
-    sampling: Mapping[str, Any],
-    phases: Mapping[str, tuple[float, float]],
-) -> dict[str, Metric]:
-    """Return what the machine did during the window, or during a whole process, and what it cost to sample it."""
+def _sampled_window(
+    config: SettingConfig, rows: Sequence[Mapping[str, float]], phases: Mapping[str, tuple[float, float]]
+) -> tuple[float, float] | None:
+    """Return when the window, or a whole process, began and ended; None if nothing was sampled in it."""
     if len(rows) < 2:
-        return {}
-    began, ended = rows[0]["seconds"], rows[-1]["seconds"]
-    window = (began, ended) if config.whole_process else phases.get("window")
+        return None
+    return (rows[0]["seconds"], rows[-1]["seconds"]) if config.whole_process else phases.get("window")
+
+
+def _series_metrics(
+    rows: Sequence[Mapping[str, float]], window: tuple[float, float] | None, sampling: Mapping[str, Any]
+) -> dict[str, Metric]:
+    """Return what the machine did during the window, and what it cost to sample it."""
     found = {} if window is None else summaries(rows, *window)
-    if "cpu_seconds" in sampling:
-        share = sampling["cpu_seconds"] / (ended - began)
-        scope = f"{len(rows)} readings in {ended - began:.3g} s"
+    if "cpu_seconds" in sampling and len(rows) > 1:
+        seconds = rows[-1]["seconds"] - rows[0]["seconds"]
+        scope = f"{len(rows)} readings in {seconds:.3g} s"
+        share = sampling["cpu_seconds"] / seconds
         found["sampler_cpu_cores"] = Metric(value=share, unit="cores", scope=scope, provenance="clock")
     return found
 

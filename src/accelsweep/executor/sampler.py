@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from accelsweep.devices import linux
 from accelsweep.devices.clock import monotonic
+from accelsweep.devices.device_kind import process_group
 from accelsweep.devices.kinds import kind_of, telemetry_session
 from accelsweep.executor.device_lease import Lease
 from accelsweep.ipc import Signals
@@ -108,7 +109,10 @@ def _identities(accelerator: str, lease: Lease) -> Sequence[str]:
 
 def _sample(path: Path, seconds: float, accelerator: str, identities: Sequence[str], pipe: int) -> None:
     sampling = Sampling([HostReader(), PackageReader()])
-    sampling.readers += [DeviceReader(number, identity, accelerator) for number, identity in enumerate(identities)]
+    groups = set[int]()
+    sampling.readers += [
+        DeviceReader(number, identity, accelerator, groups) for number, identity in enumerate(identities)
+    ]
     rows: list[dict[str, float]] = []
     began, number, pending = monotonic(), 0, b""
     with path.open("w", encoding="utf-8") as file, ExitStack() as stack:
@@ -123,7 +127,9 @@ def _sample(path: Path, seconds: float, accelerator: str, identities: Sequence[s
                     break
                 pending += (received := os.read(pipe, 1 << 16))
                 *lines, pending = pending.split(b"\n")
-                sampling.readers += [RankReader(*map(int, line.split())) for line in lines]
+                for rank, pid in (map(int, line.split()) for line in lines):
+                    sampling.readers.append(RankReader(rank, pid))
+                    groups |= {group for group in [process_group(pid)] if group is not None}
                 if not received:  # the run has ended
                     rows.append(sampling.sample(monotonic()))
                     _write(file, rows)

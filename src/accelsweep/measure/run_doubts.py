@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -393,10 +393,58 @@ def _batches(count: int, samples: int) -> str:
 
 def device_doubts(before: MachineState, after: MachineState) -> list[Doubt]:
     """Return doubts based on the devices' states before and after a window: throttling, drift, foreign processes."""
-    doubts: list[Doubt | None] = []
+    doubts: list[Doubt] = []
     for old, new in zip(before.devices, after.devices, strict=False):
-        doubts += [*_throttled(old, new), _temperature_drift(old, new), _foreign_processes(old, new)]
-    return [doubt for doubt in doubts if doubt]
+        doubts += _throttled(old, new)
+        doubts += _temperature_drift(new.name, old.celsius, new.celsius, "during the run")
+        doubts += _foreign_processes(old, new)
+    return doubts
+
+
+_FEW_READINGS = 3
+"""The temperature at either end of a window is the mean of this many readings."""
+
+SERIES_CODES = {
+    "power_capped": "power_capped",
+    "celsius": "temperature_drift",
+    "foreign_processes": "foreign_process",
+}
+"""Quantities of a series -> the doubts that rest on them, rather than on two states."""
+
+
+def with_series_doubts(
+    doubts: Iterable[Doubt], devices: Mapping[int, Mapping[str, Sequence[float]]], names: Sequence[str]
+) -> list[Doubt]:
+    """Return a run's doubts, those on its devices resting on what was read during the window wherever there is any.
+
+    `devices` contains the readings by the device's number and the quantity, and `names` the devices' names.
+    """
+    replaced = {SERIES_CODES[quantity] for readings in devices.values() for quantity in readings.keys() & SERIES_CODES}
+    found = [doubt for doubt in doubts if doubt.code not in replaced]
+    is_known = any(doubt.code == "throttled" for doubt in found)  # the driver's reasons say more
+    for number, readings in devices.items():
+        name = names[min(number, len(names) - 1)] if names else f"device {number}"
+        name = name if len(devices) == 1 else f"{name} {number}"
+        found += [doubt for doubt in _series_doubts(name, readings) if not (is_known and doubt.code == "throttled")]
+    return found
+
+
+def _series_doubts(name: str, readings: Mapping[str, Sequence[float]]) -> Iterator[Doubt]:
+    capped, throttled = (readings.get(quantity, ()) for quantity in ("power_capped", "throttled"))
+    if throttled and (share := statistics.fmean(throttled)) >= HELD_BACK_SHARE:
+        yield _throttled_doubt(f"{name} ran slower than it could for {share:.0%} of the window")
+    if capped and (share := statistics.fmean(capped)) >= HELD_BACK_SHARE:
+        watts = readings.get("power_limit_watts", ())
+        limit = f" ({statistics.fmean(watts):.0f} W)" if watts else ""
+        yield _power_capped_doubt(f"{name} was at its power limit{limit} for {share:.0%} of the window")
+    celsius = readings.get("celsius", ())
+    if len(celsius) >= 2 * _FEW_READINGS:
+        ends = statistics.fmean(celsius[:_FEW_READINGS]), statistics.fmean(celsius[-_FEW_READINGS:])
+        yield from _temperature_drift(name, *ends, "during the window")
+    foreign = readings.get("foreign_processes", ())
+    if foreign and max(foreign) > 0:
+        share = sum(count > 0 for count in foreign) / len(foreign)
+        yield _foreign_process_doubt(f"other processes were using {name} for {share:.0%} of the window")
 
 
 def governor(name: str | None) -> Doubt | None:
@@ -417,47 +465,54 @@ def _throttled(before: DeviceState, after: DeviceState) -> Iterator[Doubt]:
     throttled = [text for reason, text in reasons if reason not in POWER_CAPS]
     capped = [text for reason, text in reasons if reason in POWER_CAPS]
     if throttled:
-        yield Doubt(
-            code="throttled",
-            message=f"{after.name} ran slower than it could: {', '.join(throttled)}",
-            remedy="improve cooling, check the board for faults, or lock lower clocks for all runs",
-        )
+        yield _throttled_doubt(f"{after.name} ran slower than it could: {', '.join(throttled)}")
     if capped:
-        yield Doubt(
-            code="power_capped",
-            message=f"{after.name} ran at its power limit: {', '.join(capped)}",
-            remedy="none if it always runs at this limit; otherwise raise the limit, or lock lower clocks for all runs",
-        )
+        yield _power_capped_doubt(f"{after.name} ran at its power limit: {', '.join(capped)}")
+
+
+def _throttled_doubt(message: str) -> Doubt:
+    remedy = "improve cooling, check the board for faults, or lock lower clocks for all runs"
+    return Doubt(code="throttled", message=message, remedy=remedy)
+
+
+def _power_capped_doubt(message: str) -> Doubt:
+    return Doubt(
+        code="power_capped",
+        message=message,
+        remedy="none if it always runs at this limit; otherwise raise the limit, or lock lower clocks for all runs",
+    )
 
 
 def _held_back(before: DeviceState, after: DeviceState) -> Iterator[tuple[str, float]]:
     """Yield each reason for which the device was throttled between the two states, with its share of the time."""
     for reason, end in after.held_back.items():
-        start = before.held_back.get(reason)
-        if start is None or end is None or end[1] <= start[1]:
-            continue
-        share = (end[0] - start[0]) / (end[1] - start[1])
-        if share >= HELD_BACK_SHARE:
-            yield reason, min(share, 1.0)
+        share = held_back_share(before.held_back.get(reason), end)
+        if share is not None and share >= HELD_BACK_SHARE:
+            yield reason, share
 
 
-def _temperature_drift(before: DeviceState, after: DeviceState) -> Doubt | None:
-    cold, warm = before.celsius, after.celsius
-    if cold is None or warm is None or abs(warm - cold) < DRIFT_CELSIUS:
+def held_back_share(start: Sequence[float] | None, end: Sequence[float] | None) -> float | None:
+    """Return the share of time for which a device was throttled between two readings of a counter and its clock."""
+    if start is None or end is None or end[1] <= start[1]:
         return None
-    return Doubt(
+    return min((end[0] - start[0]) / (end[1] - start[1]), 1.0)
+
+
+def _temperature_drift(name: str | None, cold: float | None, warm: float | None, when: str) -> Iterator[Doubt]:
+    if cold is None or warm is None or abs(warm - cold) < DRIFT_CELSIUS:
+        return
+    yield Doubt(
         code="temperature_drift",
-        message=f"{after.name} changed from {cold} to {warm} degrees Celsius during the run",
+        message=f"{name} changed from {cold:.3g} to {warm:.3g} degrees Celsius {when}",
         remedy="raise measure.warmup_steps so that the device is warm when the window opens",
     )
 
 
-def _foreign_processes(before: DeviceState, after: DeviceState) -> Doubt | None:
+def _foreign_processes(before: DeviceState, after: DeviceState) -> Iterator[Doubt]:
     others = sorted({*before.foreign_processes, *after.foreign_processes})
-    if not others:
-        return None
-    return Doubt(
-        code="foreign_process",
-        message=f"other processes are using {after.name}: {', '.join(map(str, others))}",
-        remedy="stop them, or use a device of your own",
-    )
+    if others:
+        yield _foreign_process_doubt(f"other processes are using {after.name}: {', '.join(map(str, others))}")
+
+
+def _foreign_process_doubt(message: str) -> Doubt:
+    return Doubt(code="foreign_process", message=message, remedy="stop them, or use a device of your own")

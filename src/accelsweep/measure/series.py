@@ -8,7 +8,7 @@ other drivers through `devices`, and psutil for the host and for processes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
@@ -16,9 +16,10 @@ from typing import Any, NamedTuple, Protocol
 import psutil
 
 from accelsweep.devices import host
-from accelsweep.devices.device_kind import TelemetryUnavailable
+from accelsweep.devices.device_kind import TelemetryUnavailable, process_group
 from accelsweep.devices.kinds import telemetry_of
 from accelsweep.measure.energy import PackageEnergy
+from accelsweep.measure.run_doubts import POWER_CAPS, held_back_share
 from accelsweep.measure.timed_window import quantile
 from accelsweep.metrics import SAMPLED, STATISTICS, Metric, quantity_of
 
@@ -96,28 +97,53 @@ _DEVICE_GAUGES = {
     "utilisation": "utilisation",
     "memory_used_bytes": "memory_bytes",
     "watts": "power_watts",
+    "watts_limit": "power_limit_watts",
     "celsius": "celsius",
     "sm_mhz": "sm_mhz",
     "memory_mhz": "memory_mhz",
 }
-"""Keys of a device's state (`devices.device_kind.STATE_KEYS`) -> quantities."""
+"""Keys of a device's readings (`devices.device_kind.READING_KEYS`) -> quantities."""
 
 
 class DeviceReader:
-    """Reads one device through its driver."""
+    """Reads one device through its driver. Processes outside of `groups`, the ranks' process groups, are foreign."""
 
-    def __init__(self, number: int, identity: str, accelerator: str) -> None:
+    def __init__(self, number: int, identity: str, accelerator: str, groups: Collection[int]) -> None:
         """`identity` is the device's name in the telemetry of its kind."""
         self.prefix = f"gpu{number}"
-        self._identity, self._accelerator = identity, accelerator
+        self._identity, self._accelerator, self._groups = identity, accelerator, groups
+        self._held_back: Mapping[str, Sequence[float] | None] = {}
 
     def read(self) -> Reading:
         """Return a reading. Raises TelemetryUnavailable."""
-        state = telemetry_of(self._accelerator).state(self._identity)
-        gauges = {name: float(state[key]) for key, name in _DEVICE_GAUGES.items() if state.get(key) is not None}
-        if state.get("throttles") is not None:
-            gauges["throttled"] = float(bool(state["throttles"]))
+        found = telemetry_of(self._accelerator).readings(self._identity)
+        gauges = {name: float(found[key]) for key, name in _DEVICE_GAUGES.items() if found.get(key) is not None}
+        gauges |= self._held_back_shares(found.get("held_back") or {}, found.get("throttles"))
+        if self._groups and (pids := found.get("processes")) is not None and all(map(host.pid_exists, pids)):
+            gauges["foreign_processes"] = float(sum(process_group(pid) not in self._groups for pid in pids))
         return Reading(gauges, {})
+
+    def _held_back_shares(
+        self, held_back: Mapping[str, Sequence[float] | None], throttles: Collection[str] | None
+    ) -> dict[str, float]:
+        """Return the shares of time at the power limit and throttled otherwise, since the last reading.
+
+        Without the driver's counters, these are its reasons at this moment.
+        """
+        before, self._held_back = self._held_back, held_back
+        found: dict[str, float] = {}
+        for reason, end in held_back.items():
+            if (share := held_back_share(before.get(reason), end)) is not None:
+                name = _name_of(reason)
+                found[name] = max(found.get(name, 0.0), share)
+        if throttles is not None:
+            now = {_name_of(reason) for reason in throttles}
+            found = {name: float(name in now) for name in ("power_capped", "throttled")} | found
+        return found
+
+
+def _name_of(reason: str) -> str:
+    return "power_capped" if reason in POWER_CAPS else "throttled"
 
 
 @dataclass
@@ -149,15 +175,11 @@ class Sampling:
 def summaries(rows: Sequence[Mapping[str, float]], start: float, end: float) -> dict[str, Metric]:
     """Return the mean, 95th percentile and maximum of each quantity in the window from `start` to `end`.
 
-    A row belongs to the window if most of the time since the row before lies in it. Ranks and devices are taken
-    together: `gpu_power_watts_p95` is over the rows of all devices.
+    Ranks and devices are taken together: `gpu_power_watts_p95` is over the rows of all devices.
     """
     values: dict[str, list[float]] = {}
-    for before, row in pairwise(rows):
-        if start <= (before["seconds"] + row["seconds"]) / 2 <= end:
-            for column, value in row.items():
-                if column != "seconds" and math.isfinite(value):
-                    values.setdefault(quantity_of(column), []).append(value)
+    for column, readings in _window(rows, start, end).items():
+        values.setdefault(quantity_of(column), []).extend(readings)
     found = {}
     for name, readings in sorted(values.items()):
         unit = SAMPLED[name][0]
@@ -166,6 +188,27 @@ def summaries(rows: Sequence[Mapping[str, float]], start: float, end: float) -> 
         for statistic, number in zip(STATISTICS, numbers, strict=True):
             found[f"{name}_{statistic}"] = Metric(value=number, unit=unit, scope=scope, provenance="sampled")
     return found
+
+
+def device_readings(rows: Sequence[Mapping[str, float]], start: float, end: float) -> dict[int, dict[str, list[float]]]:
+    """Return the readings of each device in the window, by the device's number and the quantity, in order of time."""
+    found: dict[int, dict[str, list[float]]] = {}
+    for column, readings in _window(rows, start, end).items():
+        prefix, _, quantity = column.partition("_")
+        if prefix.startswith("gpu"):
+            found.setdefault(int(prefix.removeprefix("gpu")), {})[quantity] = readings
+    return found
+
+
+def _window(rows: Sequence[Mapping[str, float]], start: float, end: float) -> dict[str, list[float]]:
+    """Return each column's values in the window. A row belongs to it if most of the time since the row before does."""
+    values: dict[str, list[float]] = {}
+    for before, row in pairwise(rows):
+        if start <= (before["seconds"] + row["seconds"]) / 2 <= end:
+            for column, value in row.items():
+                if column != "seconds" and math.isfinite(value):
+                    values.setdefault(column, []).append(value)
+    return values
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -46,6 +46,7 @@ class Spec:
     copy_bytes_per_second: float = 20e9
     watts_idle: float = 50.0
     watts_busy: float = 300.0
+    watts_limit: float = 400.0
     stalls: tuple[tuple[float, float], ...] = ()
     throttled_after: float | None = None
     throttle: float = 2.0
@@ -141,25 +142,33 @@ class SimulatedTelemetry:
 
     def state(self, identity: str) -> dict[str, Any]:
         """Return the device's state. Raises TelemetryUnavailable if the device does not exist."""
-        where, spec = _device(identity)
-        all_usage, active, now = usage_by_process(where), active_processes(where), time.perf_counter()
-        held_back = sum(use.held_back for use in all_usage.values())
-        hot = spec.throttled_after is not None and any(use.held_back for use in active.values())
-        is_busy = any(use.free_at > now for use in active.values())
+        readings, (_, spec) = self.readings(identity), _device(identity)
+        processes = readings.pop("processes")
         return {
             "name": spec.model,
-            "sm_mhz": round(spec.mhz / spec.throttle) if hot else spec.mhz,
             "sm_mhz_max": spec.mhz,
+            "memory_total_bytes": spec.memory_bytes,
+            **readings,
+            "foreign_processes": foreign_processes(processes),
+        }
+
+    def readings(self, identity: str) -> dict[str, Any]:
+        """Return what changes while the device runs. Raises TelemetryUnavailable if the device does not exist."""
+        where, spec = _device(identity)
+        all_usage, active, now = usage_by_process(where), active_processes(where), time.perf_counter()
+        is_busy = any(use.free_at > now for use in active.values())
+        hot = spec.throttled_after is not None and any(use.held_back for use in active.values())
+        return {
+            "sm_mhz": round(spec.mhz / spec.throttle) if hot else spec.mhz,
             "memory_mhz": spec.mhz,
             "utilisation": float(is_busy),
             "celsius": spec.celsius,
             "watts": spec.watts_busy if is_busy else spec.watts_idle,
-            "watts_limit": spec.watts_busy,
+            "watts_limit": spec.watts_limit,
             "memory_used_bytes": sum(use.bytes for use in active.values()),
-            "memory_total_bytes": spec.memory_bytes,
-            "throttles": [],
-            "held_back": {"heat": [held_back, now]},
-            "foreign_processes": foreign_processes(active),
+            "throttles": ["SwPowerCap"] if is_busy and spec.watts_busy >= spec.watts_limit else [],
+            "held_back": {"heat": [sum(use.held_back for use in all_usage.values()), now]},
+            "processes": list(active),
         }
 
     def joules(self, identity: str) -> float:

@@ -37,6 +37,9 @@ _QUANTITIES: Mapping[str, tuple[str, str]] = {
 }
 """Quantities in the order in which they are drawn -> their names and units."""
 
+_LIMITS: Mapping[str, str] = {"gpu_power_limit_watts": "gpu_power_watts"}
+"""Limits, drawn as dashed lines -> the quantities in whose bands they are."""
+
 MAX_BANDS = 6
 
 
@@ -49,12 +52,15 @@ def series_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
         return Skipped("series", f"no {SERIES_FILE} of the recommended setting or of the baseline could be read")
     present = {row["quantity"] for row in rows}
     bands = [name for name in _QUANTITIES if name in present][:MAX_BANDS]
-    tops = {name: max(row["value"] for row in rows if row["quantity"] == name) or 1.0 for name in bands}
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        values.setdefault(_LIMITS.get(row["quantity"], row["quantity"]), []).append(row["value"])
+    tops = {name: max(values[name]) or 1.0 for name in bands}
     tops |= dict.fromkeys(tops.keys() & {"gpu_utilisation"}, 1.0)
     drawn = [
-        {**row, "band": _band(str(row["quantity"]), tops), "share": row["value"] / tops[str(row["quantity"])]}
+        {**row, "band": _band(drawn_as, tops), "share": row["value"] / tops[drawn_as], "limit": drawn_as != quantity}
         for row in rows
-        if row["quantity"] in tops
+        if (drawn_as := _LIMITS.get(quantity := str(row["quantity"]), quantity)) in tops
     ]
     labels = list(dict.fromkeys(str(row["setting"]) for row in drawn))
     thinned = f"Of long runs, at most {MAX_POINTS} readings are drawn."
@@ -106,7 +112,7 @@ def _rows(setting: SettingFinding, point: RunPoint, path: Path) -> list[DataRow]
                 "value": float(f"{sum(found) / len(found):.4g}"),
             }
             for quantity, found in values.items()
-            if quantity in _QUANTITIES
+            if quantity in _QUANTITIES or quantity in _LIMITS
         ]
     return rows
 
@@ -125,8 +131,9 @@ def meaning(setting: SettingFinding) -> str:
         waits = setting.bottleneck is not None and setting.bottleneck.verdict.startswith("input-bound")
         why = "; the step is input-bound" if waits else ""
         parts.append(f"its devices were idle {fmt.share(1 - busy)} of the window{why}")
-    if throttled := mean.get("gpu_throttled_mean"):
-        parts.append(f"they were throttled {fmt.share(throttled)} of it")
+    for name, what in (("gpu_power_capped_mean", "at their power limit"), ("gpu_throttled_mean", "throttled")):
+        if share := mean.get(name):
+            parts.append(f"they were {what} for {fmt.share(share)} of it")
     ranks, host = mean.get("rank_cpu_cores_mean"), mean.get("host_cpu_cores_mean")
     if ranks is not None and host is not None:
         parts.append(f"each rank used {ranks:.2g} cores, without loader workers; the whole machine used {host:.2g}")
@@ -143,7 +150,8 @@ def _draw(palette: Palette, bands: list[str], labels: list[str]) -> Chart:
             y=alt.Y("band:N", sort=bands, title=None, scale=alt.Scale(paddingInner=0.25)),
             yOffset=alt.YOffset("share:Q", scale=scale),
             color=alt.Color("setting:N", sort=labels, scale=alt.Scale(range=list(palette.series))),
-            detail=[alt.Detail("run:N"), alt.Detail("band:N")],
+            detail=[alt.Detail("run:N"), alt.Detail("band:N"), alt.Detail("limit:N")],
+            strokeDash=alt.condition("datum.limit", alt.value([4, 3]), alt.value([1, 0])),
             order=alt.Order("seconds:Q"),
             tooltip=tooltip({"setting": "setting", "band": "quantity", "seconds": "seconds", "value": "value"}),
         )
