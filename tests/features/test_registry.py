@@ -49,6 +49,7 @@ OWN_WORDS = {
     "profile": r"accelsweep profile",
     "projection": r"\bprojected\b|`projection",
     "watch": r"accelsweep watch|LiveRate",
+    "why_not_faster": r"why.not.faster",
     "serving": r"\bserving\.|loadgen|queries_per_second|half_load",
 }
 """Feature -> words that only it uses; a common word, such as `profile`, has none of its own but its command."""

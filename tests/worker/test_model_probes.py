@@ -11,7 +11,7 @@ from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, TIMED, TIMED_DATA, run_ra
 from accelsweep.measure.breakdown import probe_steps
 from accelsweep.measure.flops import Ceiling, cached_ceiling
 from accelsweep.results import PARTS, Effective, Outcome
-from accelsweep.worker.model_probes import MATMUL_OPERATORS, flops_metrics
+from accelsweep.worker.model_probes import flops_metrics
 
 pytestmark = pytest.mark.heavy
 
@@ -313,28 +313,3 @@ def test_a_waiting_step_has_no_matmul_share(run):
 
 def test_without_matmul_steps_there_is_no_matmul_share(run):
     assert "matmul_time_share" not in run().metrics
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_mm", "aten::mkldnn_linear"),
-        *("aten::mkldnn_convolution", "aten::cudnn_convolution", "aten::convolution_backward", "aten::thnn_conv2d"),
-        *("aten::_slow_conv2d_forward", "mkldnn::_linear_pointwise", "mkldnn::_convolution_pointwise"),
-        *("aten::_cudnn_rnn", "aten::mkldnn_rnn_layer", "aten::_scaled_dot_product_flash_attention"),
-    ],
-)
-def test_all_of_torchs_matmul_operators_count(name):
-    assert MATMUL_OPERATORS.fullmatch(name)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("aten::add_", "aten::relu", "aten::copy_", "aten::native_batch_norm", "aten::_log_softmax", "aten::sum"),
-        *("aten::upsample_bilinear2d", "aten::addcmul_", "aten::max_pool2d_with_indices", "Optimizer.step#SGD.step"),
-        *("aten::_foreach_addcdiv_", "ProfilerStep*", "autograd::engine::evaluate_function: AddmmBackward0"),
-    ],
-)
-def test_other_operators_do_not_count_as_matmul(name):
-    assert not MATMUL_OPERATORS.fullmatch(name)

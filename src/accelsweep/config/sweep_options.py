@@ -62,7 +62,8 @@ class Analysis(Frozen):
     If `quality_margin` is None, it is 0.01 for a metric whose values lie within [0, 1], such as an accuracy, and
     otherwise 1 % of the median value. `across` lists the fields in which settings may differ and still be compared.
     `rate` is the metric by which settings are compared; None selects the task's own metric (`tasks`). If `repeats` is
-    `auto`, `resolution` is the target mean half-width of intervals, relative to the ratio.
+    `auto`, `resolution` is the target mean half-width of intervals, relative to the ratio. If `profile` is set, a
+    local sweep profiles the first comparison that nothing else explains.
     """
 
     threshold: ShareFrom0 = THRESHOLD
@@ -71,6 +72,7 @@ class Analysis(Frozen):
     across: tuple[str, ...] = ()
     rate: Annotated[str, AfterValidator(_known_rate)] | None = None
     resolution: Positive = RESOLUTION
+    profile: bool = True
 
 
 class BlockOptions(Frozen):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +35,7 @@ from accelsweep.measure.flops import (
     training_flops,
     utilisation_metrics,
 )
+from accelsweep.measure.operators import is_matmul
 from accelsweep.measure.timed_window import group_of
 from accelsweep.metrics import Metric
 from accelsweep.results import Breakdown, Effective, Traits
@@ -180,12 +180,6 @@ def _ceiling(spec: RunSpec, device: torch.device, form: str, effective: Effectiv
 PROFILER_WARMUP_STEPS = 2
 """The number of steps before profiling starts, so that the profile excludes first calls and allocations."""
 
-MATMUL_OPERATORS = re.compile(
-    r"\w+::_*(\w*_)?(mm|addmm|bmm|baddbmm|addbmm|mv|addmv|addr|dot|matmul|linear(_pointwise|_backward)?)"
-    r"|\w+::\w*(convolution|conv[123]d|rnn|attention)\w*"
-)
-"""Matrix multiplication operators in the namespaces of torch and its libraries."""
-
 
 class _ProfiledSteps:
     """A listener that profiles a given number of steps, then ends the phase."""
@@ -215,10 +209,10 @@ class _ProfiledSteps:
         return True
 
     def matmul_seconds(self) -> float:
-        """Return the device time spent in `MATMUL_OPERATORS`."""
+        """Return the device time spent in matrix products."""
         time = "self_cpu_time_total" if self._on_host else "self_device_time_total"
         rows = [row for row in self._profiler.key_averages() if row.device_type.name == "CPU"]
-        return sum(float(getattr(row, time)) for row in rows if MATMUL_OPERATORS.fullmatch(row.key)) / 1e6
+        return sum(float(getattr(row, time)) for row in rows if is_matmul(row.key)) / 1e6
 
 
 def matmul_share(spec: RunSpec) -> dict[str, Metric]:

@@ -159,7 +159,8 @@ def profile_settings(
         raise InputError("profile takes one setting, or two different ones to compare")
     runs = read_runs(folder, manifest)
     for setting in settings:
-        _check(folder, manifest, setting, runs)
+        refuse_to_profile(folder, manifest, setting)
+        _check_measured(folder, setting, runs)
     refuse_if_running(folder)
     for setting in settings:
         profile_setting(folder, setting, steps, warn)
@@ -179,8 +180,8 @@ def profile_settings(
     say(published)
 
 
-def _check(folder: SweepFolder, manifest: Manifest, setting: str, runs: Sequence[RunRow]) -> None:
-    """Raise InputError if a setting runs no model steps or was not measured."""
+def refuse_to_profile(folder: SweepFolder, manifest: Manifest, setting: str) -> None:
+    """Raise InputError if a setting runs no model steps."""
     config = block_of(folder, manifest, setting).configs[setting]
     if config.whole_process:
         raise InputError(f"setting {setting} has no steps to profile, because measure.scope=process times a process")
@@ -190,6 +191,10 @@ def _check(folder: SweepFolder, manifest: Manifest, setting: str, runs: Sequence
         raise InputError(
             f"setting {setting} has no steps to profile ({what}); these tasks have steps: {', '.join(PROFILE_TASKS)}"
         )
+
+
+def _check_measured(folder: SweepFolder, setting: str, runs: Sequence[RunRow]) -> None:
+    """Raise InputError if a setting was not measured."""
     if not any(run.setting == setting and run.value("step_seconds") is not None for run in runs):
         raise InputError(
             f"setting {setting} of {folder.name!r} was not measured, so there is nothing to profile. Measure it "
