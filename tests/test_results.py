@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.results import BEHIND, PARTS, SUBSTANTIAL, Fingerprint, Outcome, bottleneck
+from accelsweep.results import (
+    BEHIND,
+    MAX_CURVE_POINTS,
+    PARTS,
+    SUBSTANTIAL,
+    Fingerprint,
+    LearningCurve,
+    LearningPoint,
+    Outcome,
+    bottleneck,
+)
 
 
 def shares(**given):
@@ -90,3 +100,17 @@ def test_fingerprints_differ_by_device_version_or_source(change):
 def test_only_answers_settle_a_run():
     settled = {outcome for outcome in Outcome if outcome.settled}
     assert settled == {Outcome.measured, Outcome.out_of_memory, Outcome.diverged, Outcome.unsupported}
+
+
+def test_a_long_curve_is_averaged_over_consecutive_steps_and_keeps_its_end():
+    steps = 3 * MAX_CURVE_POINTS - 1
+    curve = LearningCurve.of_steps([4] * steps, [float(step) for step in range(steps)], [], [0.5] * steps)
+    assert len(curve.losses) == MAX_CURVE_POINTS
+    assert curve.losses[0] == LearningPoint(12, 1.0, 1.5)
+    assert curve.losses[-1] == LearningPoint(4 * steps, steps - 1.5, 0.5 * steps)
+
+
+def test_values_that_are_missing_or_not_finite_leave_no_point():
+    validations = [LearningPoint(8, float("nan")), LearningPoint(16, 0.5)]
+    curve = LearningCurve.of_steps([8, 8, 8], [None, float("inf"), 0.25], validations)
+    assert curve == LearningCurve((LearningPoint(24, 0.25),), (LearningPoint(16, 0.5),))

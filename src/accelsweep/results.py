@@ -6,9 +6,11 @@ These are plain frozen dataclasses because the worker creates them in other peop
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -241,6 +243,55 @@ class Fingerprint:
         return replace(self, builds={}) == replace(other, builds={})
 
 
+MAX_CURVE_POINTS = 100
+"""Maximum number of points of a training curve; consecutive steps are averaged."""
+
+
+@dataclass(frozen=True)
+class LearningPoint:
+    """A value after so many training samples, over all ranks; `seconds` of training if they were timed."""
+
+    __pydantic_config__ = NO_OTHER_FIELDS
+
+    samples: int
+    value: float
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """How a model learned, in the quality phase or on the way to a target.
+
+    `losses` are training losses of rank 0, averaged over consecutive steps, and `validations` the values of the quality
+    metric. Values that are not finite are left out.
+    """
+
+    __pydantic_config__ = NO_OTHER_FIELDS
+
+    losses: tuple[LearningPoint, ...] = ()
+    validations: tuple[LearningPoint, ...] = ()
+
+    @classmethod
+    def of_steps(
+        cls,
+        samples: Sequence[int],
+        losses: Sequence[float | None],
+        validations: Sequence[LearningPoint],
+        seconds: Sequence[float] = (),
+    ) -> LearningCurve:
+        """Return the curve of a training, given each step's samples and loss, and its seconds if they were timed."""
+        seen, elapsed = list(accumulate(samples)), list(accumulate(seconds))
+        stride = max(1, -(-len(seen) // MAX_CURVE_POINTS))
+        points = []
+        for start in range(0, len(seen), stride):
+            known = [loss for loss in losses[start : start + stride] if loss is not None and math.isfinite(loss)]
+            last = min(start + stride, len(seen)) - 1
+            if known:
+                when = elapsed[last] if last < len(elapsed) else None
+                points.append(LearningPoint(seen[last], sum(known) / len(known), when))
+        return cls(tuple(points), tuple(point for point in validations if math.isfinite(point.value)))
+
+
 ErrorKind = Literal["none", "out_of_memory", "diverged", "user_exception", "collective", "unsupported"]
 """The reason why a rank ended. If ranks differ, the run is assigned the first of their reasons in `PRECEDENCE`."""
 
@@ -309,6 +360,7 @@ class RankResult:
     files: tuple[str, ...] = ()
     trainer: ScriptTrainer | None = None
     phases: dict[str, tuple[float, float]] = field(default_factory=dict)
+    learning: LearningCurve | None = None
 
     def write(self, path: Path) -> None:
         """Write the result as JSON, atomically (`records.run_files.read_rank_result` reads and validates it)."""

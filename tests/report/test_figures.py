@@ -12,6 +12,7 @@ from example_sweep import build_example_sweep
 from mutations import odd_integers
 from PIL import Image
 
+from accelsweep.analysis.analyse_sweep import analyse_folder
 from accelsweep.files import sha256_file
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import BatchCurve
@@ -21,6 +22,7 @@ from accelsweep.report.content import build_figures
 from accelsweep.report.figures.axes import ratio_domain, ratio_ticks, round_ticks
 from accelsweep.report.figures.drift import drift_figure
 from accelsweep.report.figures.figure import DARK, LIGHT, MAX_ROWS, VERDICT_MARKS, Figure, Palette, Skipped
+from accelsweep.report.figures.learning import learning_figure
 from accelsweep.report.figures.memory import memory_figure
 from accelsweep.report.figures.quality import quality_figure
 from accelsweep.report.figures.rate import MAX_LINES, heatmap_figure, throughput_figure
@@ -30,6 +32,7 @@ from accelsweep.report.figures.speedup import FIRST_SCREEN_ROWS, speedup_figure
 from accelsweep.report.figures.steps import MAX_BANDS, MAX_RUNS, selected_runs, steps_figure
 from accelsweep.report.figures.tradeoff import tradeoff_figures
 from accelsweep.report.html_page import vega_lite_version
+from accelsweep.results import LearningCurve, LearningPoint
 from accelsweep.run_config import Run
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "reports" / "examples"
@@ -430,6 +433,35 @@ def readings(path, seconds, **columns):
     phases = ["warmup" if second < 0 else "window" if second < 5 else None for second in seconds]
     table = {"seconds": seconds, "unix_seconds": seconds, "phase": phases, **columns}
     pq.write_table(pa.table(table), path)
+
+
+def with_curves(folder, **curves):
+    """Build the example sweep, add a curve to each record, and return its figure."""
+    example = build_example_sweep(folder)
+    for path in example.latest_records():
+        Record.read(path).model_copy(update={"learning": LearningCurve(**curves)}).write(path)
+    return learning_figure(analyse_folder(example), example)
+
+
+def test_curves_are_drawn_in_two_bands_with_a_line_per_repeat(tmp_path):
+    losses = tuple(LearningPoint(32 * step, 2.0 / step) for step in (1, 2, 4))
+    figure = with_curves(tmp_path, losses=losses, validations=(LearningPoint(128, 0.9),))
+    assert {row["band"] for row in figure.rows} == {"val_accuracy, 0.900 to 0.900", "training loss, 0.500 to 2.00"}
+    drawn = [row for row in figure.rows if row["run"] == figure.rows[0]["run"]]
+    assert [(row["curve"], row["samples"], round(row["share"], 3)) for row in drawn] == [
+        *(("training loss", 32, 1.0), ("training loss", 64, 0.333), ("training loss", 128, 0.0)),
+        ("val_accuracy", 128, 0.5),
+    ]
+    assert len({row["run"] for row in figure.rows}) > len({row["setting"] for row in figure.rows})
+    for palette in (LIGHT, DARK):
+        assert texts(svg_of(figure, palette)) >= {"training samples", "training loss, 0.500 to 2.00"}
+
+
+def test_curves_on_the_way_to_a_target_are_drawn_over_the_time_of_training(tmp_path):
+    points = tuple(LearningPoint(32 * step, 0.1 * step, 1.5 * step) for step in (1, 2))
+    figure = with_curves(tmp_path, validations=points)
+    assert "training time in seconds" in texts(svg_of(figure))
+    assert figure.note == "The time excludes validations."
 
 
 class Series:

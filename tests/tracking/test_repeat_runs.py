@@ -9,7 +9,9 @@ import pyarrow.parquet as parquet
 import pytest
 from mutations import odd_integers
 
-from accelsweep.tracking.repeat_runs import curves, system_metrics
+from accelsweep.results import LearningCurve, LearningPoint
+from accelsweep.tracking.mlflow_run import MetricPoint
+from accelsweep.tracking.repeat_runs import curves, learning_curves, system_metrics
 
 
 def write_steps(path: Path, rows: list[tuple[int, int, str, float, int, float | None]]) -> Path:
@@ -87,3 +89,12 @@ def test_samples_become_mlflows_own_system_metrics_with_their_times(tmp_path: Pa
     assert [point.value for point in merged if point.name == "system/host_memory_bytes"] == []
     assert [point.value for point in merged if point.name == "system/system_memory_usage_megabytes"] == [2000.0, 3000.0]
     assert system_metrics(tmp_path / "missing.parquet", 4) == ()
+
+
+def test_what_was_learned_is_logged_over_samples_with_the_time_of_training_if_it_is_known() -> None:
+    learning = LearningCurve((LearningPoint(32, 2.0, 1.5),), (LearningPoint(64, 0.9),))
+    assert learning_curves(learning, started=1000, ended=9000) == (
+        MetricPoint("learning/train_loss", 2.0, 32, 2500),
+        MetricPoint("learning/quality", 0.9, 64, 9000),
+    )
+    assert learning_curves(None, 0, 0) == ()

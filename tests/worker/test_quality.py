@@ -13,7 +13,7 @@ def steps_until_enough(budget, samples=16):
     budget.begin()
     while not budget.step_done(samples, torch.tensor(1.0)):
         pass
-    return budget.steps
+    return len(budget.curve(None).losses)
 
 
 def test_the_samples_of_all_ranks_count():
@@ -58,3 +58,20 @@ def test_cross_validation_in_one_run_gives_the_mean_of_separate_runs_of_its_fold
     assert together.value == pytest.approx(sum(folds) / 3)
     assert together.scope == "mean of 3 folds, each: validation set, after 400 training samples"
     assert len(set(folds)) == 3
+
+
+@BOTH_LOOPS
+def test_the_curve_shows_each_step_of_the_phase_and_its_validation(run, loop):
+    measure = {**MEASURE, "quality_samples": 400, "quality_metric": "val_accuracy"}
+    result = run(loop=loop, model=MLP, data=DIGITS, measure=measure)
+    curve, batch = result.learning, result.effective.batch_size
+    assert [point.samples for point in curve.losses] == [batch * (step + 1) for step in range(len(curve.losses))]
+    assert curve.losses[-1].samples >= 400 > curve.losses[-2].samples
+    assert curve.losses[0].value > curve.losses[-1].value > 0, "it has learned something"
+    (validation,) = curve.validations
+    assert (validation.samples, validation.value) == (curve.losses[-1].samples, result.metrics["quality"].value)
+    assert {point.seconds for point in (*curve.losses, validation)} == {None}
+
+
+def test_without_a_quality_phase_there_is_no_curve(run):
+    assert run(loop="raw", model=MLP, data=DIGITS, measure={**MEASURE, "quality_samples": None}).learning is None

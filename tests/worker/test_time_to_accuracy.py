@@ -47,6 +47,17 @@ class FakeTraining:
         return self.listener.metrics()
 
 
+def test_the_curve_has_the_training_time_of_each_step_and_validation():
+    training = FakeTraining([0.5, 0.93])
+    training.run()
+    curve = training.listener.learning
+    assert [(point.samples, point.seconds) for point in curve.losses] == [(8 * n, 2.0 * n) for n in range(1, 7)]
+    assert [(point.samples, point.value, point.seconds) for point in curve.validations] == [
+        (24, 0.5, 6.0),
+        (48, 0.93, 12.0),
+    ]
+
+
 def test_the_time_to_the_target_excludes_validation():
     """Two rounds of three steps of 2 s; two validations of 5 s; the device's queue is waited for at each end."""
     metrics = FakeTraining([0.5, 0.93]).run()

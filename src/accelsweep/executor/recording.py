@@ -144,6 +144,7 @@ def write_record(
         git=dict(provenance.git),
         breakdown=first.breakdown if first is not None else None,
         traits=first.traits if first is not None else None,
+        learning=first.learning if first is not None else None,
         largest_batch=largest_batch,
         steps_sha256=sha256_file(steps) if has_steps else None,
         doubts=tuple({(doubt.code, doubt.message): doubt for doubt in all_doubts}.values()),

@@ -131,7 +131,8 @@ def _sample(path: Path, seconds: float, accelerator: str, identities: Sequence[s
                     sampling.readers.append(RankReader(rank, pid))
                     groups |= {group for group in [process_group(pid)] if group is not None}
                 if not received:  # the run has ended
-                    rows.append(sampling.sample(monotonic()))
+                    if left < seconds / 2:  # counters are too coarse for a rate over less
+                        rows.append(sampling.sample(monotonic()))
                     _write(file, rows)
                     file.write(json.dumps({"reasons": sampling.reasons, "cpu_seconds": time.process_time()}) + "\n")
                     return

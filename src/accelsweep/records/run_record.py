@@ -15,7 +15,7 @@ from accelsweep.errors import DamagedFile
 from accelsweep.files import sha256_file
 from accelsweep.json_documents import Document, Frozen
 from accelsweep.metrics import Metric
-from accelsweep.results import Breakdown, Doubt, Effective, Fingerprint, Outcome, Traits
+from accelsweep.results import Breakdown, Doubt, Effective, Fingerprint, LearningCurve, Outcome, Traits
 from accelsweep.run_environment import Checkout, RunEnvironment
 
 SEARCH_CONFIDENCE = 0.95
@@ -88,6 +88,7 @@ class Record(Document):
     `steps.parquet`; None if there is no such file. `traits` contains the counts taken during a forward pass, or the
     reason why there are none. `largest_batch` is the result of a batch-size search; None for other runs. `files` maps
     the files that the user's own script had read, relative to the working directory, to what identifies their contents.
+    `learning` is the curve of the quality phase, or of the training to a target; None if there was neither.
     """
 
     kind: ClassVar[str] = "record"
@@ -118,6 +119,7 @@ class Record(Document):
     traits: Traits | str | None = None
     largest_batch: LargestBatch | None = None
     files: dict[str, str] = Field(default_factory=dict)
+    learning: LearningCurve | None = None
 
     @model_validator(mode="after")
     def _reason_for_every_failure(self) -> Record:

@@ -86,8 +86,8 @@ _CORE: dict[str, Caption] = {
         "What the machine did meanwhile",
         "Readings of one run of the recommended setting and one of the baseline, taken by a process beside the run. "
         "Each band begins at zero; its title gives the quantity and the value at its top. Several ranks or devices "
-        "are averaged. The shaded part is the timed window, before which the warm-up ran. Other measurements follow "
-        "the window.",
+        "are averaged. A dashed line is a limit. The timed window is shaded; the lighter parts are the warm-up, the "
+        "probe pass that divides a step into its parts, and the quality phase.",
     ),
     "breakdown": Caption(
         "Where step time goes",
@@ -102,6 +102,13 @@ _CORE: dict[str, Caption] = {
         "Lines are intervals over repeats; an arrow means that the interval continues beyond the axis. A setting that "
         "trades quality for speed shows it here. With few repeats the intervals are wide, and the verdict is often "
         "undecided.",
+    ),
+    "learning": Caption(
+        "How the models learned",
+        "Training loss and validations of the quality phase, or on the way to a target, a thin line per repeat. The "
+        "loss is that of rank 0, averaged over consecutive steps; a dot is a validation. Each band is scaled to its "
+        "values; its title gives those at the bottom and at the top. Settings that were trained on the same samples "
+        "differ by their options and by chance.",
     ),
     "pareto-cost": Caption("Rate against cost", f"Up is faster, left is cheaper. {_FRONT}"),
     "pareto-energy": Caption("Rate against energy", f"Up is faster, left uses less energy per sample. {_FRONT}"),

@@ -19,6 +19,7 @@ from accelsweep.report.captions import CAPTIONS, TABLE_FIGURES
 from accelsweep.report.figures.breakdown import breakdown_figure
 from accelsweep.report.figures.drift import drift_figure
 from accelsweep.report.figures.figure import Figure, Skipped
+from accelsweep.report.figures.learning import learning_figure
 from accelsweep.report.figures.memory import memory_figure
 from accelsweep.report.figures.quality import quality_figure
 from accelsweep.report.figures.rate import heatmap_figure, throughput_figure
@@ -150,6 +151,7 @@ def build_figures(findings: Findings, folder: RunsPlace) -> list[Figure | Skippe
         series_figure(findings, folder),
         breakdown_figure(findings),
         quality_figure(findings),
+        learning_figure(findings, folder),
         *tradeoff_figures(findings),
         *(registry.load(figure.draw)(findings) for feature in registry.features() for figure in feature.figures),
     ]

@@ -25,7 +25,7 @@ from accelsweep.records.layout import LOG_FILE, PAGE, SweepFolder
 from accelsweep.records.plan import PlannedSetting
 from accelsweep.records.run_files import read_record
 from accelsweep.records.run_record import Record, steps_damage
-from accelsweep.results import Doubt, Outcome
+from accelsweep.results import Doubt, LearningCurve, LearningPoint, Outcome
 from accelsweep.run_config import Run
 from accelsweep.tracking.mlflow_run import (
     NOTE_TAG,
@@ -101,6 +101,7 @@ def finished_run(folder: SweepFolder, finished: FinishedRun, setting: PlannedSet
         ),
         curves=(
             *(() if damage else curves(folder.steps(record.run), finished.started)),
+            *learning_curves(record.learning, finished.started, finished.ended),
             *system_metrics(folder.series(record.run), record.environment.get("before", {}).get("cores_logical")),
         ),
         artifacts=(
@@ -204,6 +205,22 @@ def curves(steps: Path, started: int, max_points: int = _MAX_POINTS) -> tuple[Me
         if len(finite := losses[bucket][np.isfinite(losses[bucket])]):
             points.append(MetricPoint("curve/train_loss", float(finite.mean()), last, time))
     return tuple(points)
+
+
+def learning_curves(learning: LearningCurve | None, started: int, ended: int) -> tuple[MetricPoint, ...]:
+    """Return `learning/train_loss` and `learning/quality` over training samples.
+
+    A point's time is `started` (milliseconds since 1970) plus its seconds of training, or `ended` if it was not timed.
+    """
+    if learning is None:
+        return ()
+    points = [("learning/train_loss", point) for point in learning.losses]
+    points += [("learning/quality", point) for point in learning.validations]
+
+    def time(point: LearningPoint) -> int:
+        return ended if point.seconds is None else started + round(1000 * point.seconds)
+
+    return tuple(MetricPoint(name, point.value, point.samples, time(point)) for name, point in points)
 
 
 _SYSTEM_METRICS: Mapping[str, tuple[str, float]] = {

@@ -15,7 +15,7 @@ from typing import Any
 from accelsweep.devices.clock import Clock, monotonic
 from accelsweep.measure.timed_window import StepValues, first_not_finite
 from accelsweep.metrics import Metric
-from accelsweep.results import Doubt
+from accelsweep.results import Doubt, LearningCurve, LearningPoint
 from accelsweep.worker.error_classification import Diverged
 from accelsweep.worker.loops import make_loop
 from accelsweep.worker.loops.loop import TrainingLength
@@ -30,8 +30,8 @@ class SampleBudget:
     def __init__(self, samples: int, ranks: int, optimizer_steps: OptimizerSteps | None = None) -> None:
         """`samples` is the total number across all `ranks`."""
         self._samples, self._ranks, self._optimizer_steps = samples, ranks, optimizer_steps
-        self._losses = StepValues()
-        self.steps = self.seen = 0
+        self._losses, self._step_samples = StepValues(), list[int]()
+        self.seen = 0
 
     def begin(self) -> None:
         """Do nothing before the first batch."""
@@ -42,7 +42,7 @@ class SampleBudget:
         All ranks agree, because their batches are the same size.
         """
         self._losses.add(loss)
-        self.steps += 1
+        self._step_samples.append(samples * self._ranks)
         self.seen += samples * self._ranks
         unfinished = self._optimizer_steps is not None and self._optimizer_steps.unfinished
         return self.seen >= self._samples and not unfinished
@@ -51,14 +51,20 @@ class SampleBudget:
         """Return the first step with a NaN or infinite loss, or None. Waits for the device."""
         return first_not_finite(self._losses.values())
 
+    def curve(self, quality: float | None) -> LearningCurve:
+        """Return how the module learned, up to the `quality` at the end, if there is one. Waits for the device."""
+        validations = [] if quality is None else [LearningPoint(self.seen, quality)]
+        return LearningCurve.of_steps(self._step_samples, self._losses.values(), validations)
+
 
 @dataclass(frozen=True)
 class QualityPhase:
-    """The results of the quality phase: its metrics, other values that the module logged, and doubts."""
+    """The results of the quality phase: its metrics, other values that the module logged, doubts, and the curve."""
 
     metrics: dict[str, Metric]
     logged: dict[str, float]
     doubts: tuple[Doubt, ...] = ()
+    learning: LearningCurve | None = None
 
 
 def measure_quality(spec: RunSpec, clock: Clock = monotonic) -> QualityPhase:
@@ -80,8 +86,9 @@ def measure_quality(spec: RunSpec, clock: Clock = monotonic) -> QualityPhase:
     if len(folds) > 1:
         scope = f"mean of {len(folds)} folds, each: {scope}"
     seconds = Metric(value=clock() - began, unit="s", scope="rank 0", provenance="clock")
+    first = (folds[0].validated or {}).get(name)
     metrics = {"quality": _quality(name, validated, scope), "quality_seconds": seconds}
-    return QualityPhase(metrics, _means([each.logged for each in folds]))
+    return QualityPhase(metrics, _means([each.logged for each in folds]), learning=folds[0].budget.curve(first))
 
 
 class _Fold:
@@ -89,16 +96,16 @@ class _Fold:
 
     def __init__(self, spec: RunSpec, samples: int, data: Any = None) -> None:
         loop = make_loop(spec, TrainingLength(samples=samples))
-        budget = SampleBudget(samples, spec.world_size, loop.optimizer_steps)
-        loop.drive(budget, data=data)
+        self.budget = SampleBudget(samples, spec.world_size, loop.optimizer_steps)
+        loop.drive(self.budget, data=data)
         if loop.teardown_error is not None:
             raise loop.teardown_error  # the failed hook might have changed the module
-        bad_step = budget.first_bad_step()
+        bad_step = self.budget.first_bad_step()
         if bad_step is not None:
             raise Diverged(f"the loss was not finite at step {bad_step} of the quality phase")
         self.validated = loop.validate()
         self.logged = loop.logged | (self.validated or {})
-        self.data, self.seen = loop.data, budget.seen
+        self.data, self.seen = loop.data, self.budget.seen
 
 
 def _means(folds: list[dict[str, float]]) -> dict[str, float]:

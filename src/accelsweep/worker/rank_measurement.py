@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 import traceback
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from accelsweep.devices.clock import monotonic
 from accelsweep.errors import InputError
 from accelsweep.measure import run_doubts
 from accelsweep.measure.compilation import CompileWatch, compilation_metrics
@@ -24,7 +26,17 @@ from accelsweep.measure.timed_window import (
     rate_metrics,
 )
 from accelsweep.metrics import Metric
-from accelsweep.results import Breakdown, Doubt, Effective, ErrorKind, Outcome, RankResult, ScriptTrainer, Traits
+from accelsweep.results import (
+    Breakdown,
+    Doubt,
+    Effective,
+    ErrorKind,
+    LearningCurve,
+    Outcome,
+    RankResult,
+    ScriptTrainer,
+    Traits,
+)
 from accelsweep.run_config import SettingConfig
 from accelsweep.run_environment import RunEnvironment
 from accelsweep.significant_digits import significant
@@ -34,7 +46,7 @@ from accelsweep.worker.rank_setup import RankPlace
 from accelsweep.worker.run_spec import RunSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     import torch
 
@@ -282,6 +294,7 @@ class RankReport:
         self.files: tuple[str, ...] = ()
         self.trainer: ScriptTrainer | None = None
         self.phases: dict[str, tuple[float, float]] = {}
+        self.learning: LearningCurve | None = None
         self._error: BaseException | None = None
         self._target: str | None = None
         self._tolerated: Collection[ErrorKind] = ()
@@ -300,6 +313,15 @@ class RankReport:
         governor = run_doubts.governor(states.before.governor)
         self.doubts += [*measured.doubts, *run_doubts.device_doubts(*states.around_the_window)]
         self.doubts += [governor] if governor else []
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Note when a phase begins and ends, even with an error."""
+        began = monotonic()
+        try:
+            yield
+        finally:
+            self.phases[name] = began, monotonic()
 
     def tolerate(self, failures: Collection[ErrorKind]) -> None:
         """Keep the window's results valid if one of these `failures` occurs later."""
@@ -332,4 +354,5 @@ class RankReport:
             files=self.files,
             trainer=self.trainer,
             phases=self.phases,
+            learning=self.learning,
         )

@@ -69,7 +69,7 @@ def series_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
         alt=f"{fmt.count(len(bands), 'kind')} of readings over time in {fmt.count(len(labels), 'setting')}.",
         rows=drawn,
         columns=COLUMNS,
-        draw=lambda palette: _draw(palette, [_band(name, tops) for name in bands], labels),
+        draw=lambda palette: _draw(palette, [_band(name, tops) for name in bands], labels, str(drawn[0]["run"])),
         note=" ".join(filter(None, (*(meaning(setting) for setting, _ in _runs(findings)), thinned))),
     )
 
@@ -97,7 +97,8 @@ def _rows(setting: SettingFinding, point: RunPoint, path: Path) -> list[DataRow]
         return []
     stride = max(1, math.ceil(len(table) / MAX_POINTS))
     rows: list[DataRow] = []
-    for reading in table[::stride]:
+    shown = table[::stride]
+    for reading, following in zip(shown, [*shown[1:], shown[-1]], strict=True):
         values: dict[str, list[float]] = {}
         for column, value in reading.items():
             if column not in ("seconds", "unix_seconds", "phase") and value is not None:
@@ -108,6 +109,7 @@ def _rows(setting: SettingFinding, point: RunPoint, path: Path) -> list[DataRow]
                 "setting": setting.label,
                 "quantity": quantity,
                 "seconds": float(f"{reading['seconds']:.4g}"),
+                "until": float(f"{following['seconds']:.4g}"),
                 "phase": reading["phase"],
                 "value": float(f"{sum(found) / len(found):.4g}"),
             }
@@ -140,14 +142,20 @@ def meaning(setting: SettingFinding) -> str:
     return f"{setting.label}: {'; '.join(parts)}." if parts else ""
 
 
-def _draw(palette: Palette, bands: list[str], labels: list[str]) -> Chart:
+_NAMED_SHARE = 0.2
+"""Phases that are shorter than this share of the run have no room for a name."""
+
+_PHASE_NAMES = "{warmup: 'warm-up', window: 'window', probe: 'probe', quality: 'quality'}[datum.phase]"
+
+
+def _draw(palette: Palette, bands: list[str], labels: list[str], first_run: str) -> Chart:
     scale = alt.Scale(domain=[0, 1], nice=False, reverse=True)
     lines = (
         alt.Chart(ROWS)
         .mark_line(strokeWidth=1.5)
         .encode(
             x=alt.X("seconds:Q", title="seconds since the window opened", axis=alt.Axis(grid=False, tickCount=8)),
-            y=alt.Y("band:N", sort=bands, title=None, scale=alt.Scale(paddingInner=0.25)),
+            y=alt.Y("band:N", sort=bands, title=None, scale=alt.Scale(paddingInner=0.25, paddingOuter=0.35)),
             yOffset=alt.YOffset("share:Q", scale=scale),
             color=alt.Color("setting:N", sort=labels, scale=alt.Scale(range=list(palette.series))),
             detail=[alt.Detail("run:N"), alt.Detail("band:N"), alt.Detail("limit:N")],
@@ -156,11 +164,21 @@ def _draw(palette: Palette, bands: list[str], labels: list[str]) -> Chart:
             tooltip=tooltip({"setting": "setting", "band": "quantity", "seconds": "seconds", "value": "value"}),
         )
     )
-    window = (
+    phases = (
         alt.Chart(ROWS)
-        .transform_filter("datum.phase == 'window'")
-        .transform_aggregate(start="min(seconds)", end="max(seconds)", groupby=["run"])
-        .mark_rect(color=palette.band, opacity=0.7)
-        .encode(x=alt.X("start:Q"), x2=alt.X2("end:Q"))
+        .transform_filter("datum.phase != null")
+        .transform_aggregate(start="min(seconds)", end="max(until)", groupby=["run", "phase"])
+        .encode(x=alt.X("start:Q"))
     )
-    return alt.layer(window, lines).properties(height=BAND_PIXELS * len(bands), usermeta={"bands": len(bands)})
+    shaded = phases.mark_rect(color=palette.band).encode(
+        x2=alt.X2("end:Q"), opacity=alt.condition("datum.phase == 'window'", alt.value(0.8), alt.value(0.4))
+    )
+    names = (
+        phases.transform_filter(alt.datum.run == first_run)
+        .transform_calculate(name=_PHASE_NAMES, seconds="datum.end - datum.start")
+        .transform_joinaggregate(total="sum(seconds)")
+        .transform_filter(f"datum.seconds > {_NAMED_SHARE} * datum.total")
+        .mark_text(align="left", baseline="bottom", dx=4, dy=-2, color=palette.muted)
+        .encode(y=alt.value("height"), text="name:N")
+    )
+    return alt.layer(shaded, names, lines).properties(height=BAND_PIXELS * len(bands), usermeta={"bands": len(bands)})

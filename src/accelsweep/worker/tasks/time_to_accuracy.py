@@ -20,7 +20,7 @@ from accelsweep.measure import run_doubts
 from accelsweep.measure.stalls import CpuTimer, RankStalls, find_stalls, stall_threshold, summarise
 from accelsweep.measure.timed_window import Group, StepValues, first_not_finite
 from accelsweep.metrics import Metric
-from accelsweep.results import Doubt
+from accelsweep.results import Doubt, LearningCurve, LearningPoint
 from accelsweep.run_config import SettingConfig
 from accelsweep.significant_digits import SECONDS_PER_HOUR
 from accelsweep.trainer_arguments import requested_length
@@ -129,6 +129,8 @@ class TargetTraining:
         self._resumed_after, self._clocks = 0, all_clocks()
         self._stalls: list[tuple[float, float | None]] = []
         self._gap_seconds = 0.0
+        self._step_samples, self._step_seconds = list[int](), list[float]()
+        self._validations: list[LearningPoint] = []
         self.doubts: tuple[Doubt, ...] = ()
 
     def begin(self) -> None:
@@ -144,6 +146,7 @@ class TargetTraining:
         self.steps += 1
         self._timer.step_done(self.steps - self._resumed_after)
         self.samples += samples * self._group.size
+        self._step_samples.append(samples * self._group.size)
         spent = self.steps == self._target.max_steps
         if spent or self.steps % self.every_steps == 0:
             self._device.synchronise()
@@ -158,7 +161,9 @@ class TargetTraining:
         self._timer.stop()
         first = self._resumed_after
         restarts = [0, *(end - first for end in self._epoch_ends if end > first)]
-        stalls = find_stalls(self._marks.seconds(), seconds, restarts)
+        taken = self._marks.seconds()
+        self._step_seconds += taken
+        stalls = find_stalls(taken, seconds, restarts)
         self._stalls += [(stall.seconds, self._timer.cores_during(stall)) for stall in stalls]
         self._gap_seconds += clock_gap({name: now - self._clocks[name] for name, now in all_clocks().items()})
 
@@ -174,6 +179,7 @@ class TargetTraining:
                 f"the validation loop does not log {metric!r} (it logs: {logs}): set measure.quality_metric"
             )
         self.values.append(logged[metric])
+        self._validations.append(LearningPoint(self.samples, self.values[-1], self.training_seconds))
         self.reached = bool(self._group.broadcast(int(self._target.reached_by(self.values[-1]))))
         if self._group.rank == 0:  # the executor records this line if limits.run_seconds ends the run
             progress = f"{metric} {self.values[-1]:.4g} after {self.samples} samples"
@@ -189,6 +195,11 @@ class TargetTraining:
         self._resumed_at = self._clock()
         self._marks = self._device.marks(self._clock)
         return self._resumed_at
+
+    @property
+    def learning(self) -> LearningCurve:
+        """How the module learned, with this rank's losses. Waits for the device."""
+        return LearningCurve.of_steps(self._step_samples, self._losses.values(), self._validations, self._step_seconds)
 
     def metrics(self) -> dict[str, Metric]:
         """Return the metrics, based on the time of the slowest rank, and set `doubts`. Every rank must call this."""

@@ -7,6 +7,7 @@ import os
 from collections.abc import Collection
 from dataclasses import replace
 
+from accelsweep.devices.clock import monotonic
 from accelsweep.devices.device_kind import MemoryCap
 from accelsweep.devices.kinds import kind_of, timed_device
 from accelsweep.devices.memory_limits import FreeMemory, free_memory_per_rank
@@ -74,7 +75,8 @@ class TrainThroughput:
     def after_window(self, report: RankReport) -> None:
         """Measure the step breakdown, the matmul share, operations and quality."""
         release_memory(self._device)
-        probe = measure_breakdown(self._spec, report.metrics["step_seconds"].value or math.inf)
+        with report.phase("probe"):
+            probe = measure_breakdown(self._spec, report.metrics["step_seconds"].value or math.inf)
         report.breakdown = probe.breakdown
         report.metrics |= probe.metrics
         if probe.breakdown is not None and self._place.rank == 0:
@@ -88,8 +90,9 @@ class TrainThroughput:
                 self._spec, self._device, self._example, effective, rate * self._length_factor
             )
             report.traits = count_traits(self._spec, self._example, effective.batch_size)
-        quality = self._measure_quality()
+        quality = self._measure_quality(report)
         report.metrics |= quality.metrics
+        report.learning = quality.learning
         report.doubts += quality.doubts if self._place.rank == 0 else ()
         report.metrics |= {f"logged.{name}": _logged(value) for name, value in (self._logged | quality.logged).items()}
 
@@ -99,8 +102,9 @@ class TrainThroughput:
             return measure_quality(self._spec).metrics
         return not_reached(("quality", "quality_seconds"), rules.quality_metric)
 
-    def _measure_quality(self) -> QualityPhase:
-        return measure_quality(self._spec)
+    def _measure_quality(self, report: RankReport) -> QualityPhase:
+        with report.phase("quality"):
+            return measure_quality(self._spec)
 
 
 def _length_factor(loop: Loop, window: RankWindow) -> float:
@@ -158,7 +162,9 @@ class EntryThroughput(TrainThroughput):
         """Measure quality, then return the training loop."""
         loop = super().driver()
         measure = self._spec.config.measure
+        began = monotonic()
         self._quality = measure_quality(self._spec)
+        self._quality_phase = began, monotonic()
         if measure.quality_samples is not None:  # its validation may need more memory than training
             release_memory(self._device)
             kind_of(self._device.type).reset_peak_memory(self._device)
@@ -177,7 +183,8 @@ class EntryThroughput(TrainThroughput):
         report.metrics["first_step_seconds"] = replace(first, value=loop.first_step_seconds)
         report.doubts += filter(None, [run_doubts.fixed_seed(os.environ.get("PL_GLOBAL_SEED"), self._spec.run.seed)])
 
-    def _measure_quality(self) -> QualityPhase:
+    def _measure_quality(self, report: RankReport) -> QualityPhase:
+        report.phases["quality"] = self._quality_phase
         return self._quality
 
 
@@ -191,7 +198,7 @@ class TimeToAccuracy(TrainThroughput):
     def _quality_not_reached(self) -> dict[str, Metric]:
         return not_reached(TARGET_METRICS, self._spec.config.measure.quality_metric)
 
-    def _measure_quality(self) -> QualityPhase:
+    def _measure_quality(self, report: RankReport) -> QualityPhase:
         config = self._spec.config
         loop = make_loop(self._spec, TrainingLength(samples=most_samples(config, self._epoch_samples)))
         training = TargetTraining(
@@ -200,9 +207,10 @@ class TimeToAccuracy(TrainThroughput):
             group=group_of(self._spec.world_size),
             epoch_ends=loop.epoch_ends,
         )
-        loop.drive(training, training)
+        with report.phase("quality"):
+            loop.drive(training, training)
         metrics = training.metrics()
-        return QualityPhase(metrics, loop.logged, training.doubts)
+        return QualityPhase(metrics, loop.logged, training.doubts, training.learning)
 
 
 class LargestBatch:
