@@ -44,19 +44,19 @@ def main(arguments: list[str]) -> int:
     every, ratios, cores = Limits().sample_seconds, [], []
     products_per_second(options.seconds)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "samples.jsonl"
         for _ in range(options.blocks):
             rates = {}
             for sampled in random.sample((True, False), 2):
-                with Sampler(path, every if sampled else None, "cpu", NO_LEASE) as sampler:
+                with Sampler(Path(folder), every if sampled else None, "cpu", NO_LEASE) as sampler:
                     sampler.watch({0: os.getpid()})
                     rates[sampled] = products_per_second(options.seconds)
-            rows, summary = read_samples(path)
-            cores.append(summary["cpu_seconds"] / (rows[-1]["seconds"] - rows[0]["seconds"]))
+            samples = read_samples(Path(folder))
+            assert samples.span is not None, "a window has several readings"
+            cores.append((samples.cpu_seconds or 0.0) / (samples.span[1] - samples.span[0]))
             ratios.append(rates[True] / rates[False])
     share, lowest, highest = (100 * value for value in interval(cores, 0.95))
     sys.stdout.write(
-        f"sampler: {share:.2f} % of a core ({lowest:.2f} to {highest:.2f}), {len(rows)} readings a window\n"
+        f"sampler: {share:.2f} % of a core ({lowest:.2f} to {highest:.2f}), {len(samples.rows)} readings a window\n"
     )
     ratio, low, high = interval(ratios, 0.95)
     sys.stdout.write(f"rate with / without: {ratio:.4f} (95 % {low:.4f} to {high:.4f}), {options.blocks} blocks\n")

@@ -69,6 +69,7 @@ def test_a_run_finds_the_largest_batch_and_records_its_tries(tiny_block, way):
     assert (record.largest_batch.largest, record.largest_batch.too_large) == (37, 38)
     values = {name: metric.value for name, metric in record.metrics.items()}
     assert values["largest_batch"] == 37.0
+    assert values["sampler_cpu_cores"] > 0, "all trials were sampled"
     assert values["bytes_per_sample"] == pytest.approx(10.0)
     assert values["fixed_bytes"] == pytest.approx(1000.0)
     assert values["peak_rank_bytes"] == 1370.0

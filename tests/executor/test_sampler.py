@@ -17,19 +17,20 @@ import psutil
 import pytest
 
 from accelsweep.executor.device_lease import NO_LEASE, Lease
-from accelsweep.executor.sampler import Sampler, read_samples
+from accelsweep.executor.sampler import Sampler, Samples, append_samples, read_samples, samples_path
+from accelsweep.metrics import quantity_of
 from accelsweep.testing.simulated_device import SIMULATED_VARIABLE, ProcessUsage, Spec
 
 pytestmark = pytest.mark.real
 
 
 def test_rows_come_at_the_interval_with_the_ranks_that_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "samples.jsonl"
-    with Sampler(path, 0.02, "cpu", NO_LEASE) as sampler:
+    with Sampler(tmp_path, 0.02, "cpu", NO_LEASE) as sampler:
         time.sleep(0.1)
         sampler.watch({0: os.getpid()})
         time.sleep(0.2)
-    rows, summary = read_samples(path)
+    samples = read_samples(tmp_path)
+    rows = samples.rows
     assert 4 <= len(rows) <= 17, "a busy machine may skip some"
     gaps = [after["seconds"] - before["seconds"] for before, after in pairwise(rows[:-1])]
     assert min(gaps) > 0.0
@@ -37,40 +38,40 @@ def test_rows_come_at_the_interval_with_the_ranks_that_are_named(tmp_path: Path)
     assert "rank0_rss_bytes" not in rows[0]
     assert rows[-1]["rank0_rss_bytes"] > 1e7
     assert rows[-1]["host_memory_bytes"] > 1e7
-    assert 0 < summary["cpu_seconds"] < 5
+    assert 0 < samples.cpu_seconds < 5
 
 
 def test_no_interval_means_no_process_and_no_file(tmp_path: Path) -> None:
     before = psutil.Process().children()
-    with Sampler(tmp_path / "samples.jsonl", None, "cpu", NO_LEASE) as sampler:
+    with Sampler(tmp_path, None, "cpu", NO_LEASE) as sampler:
         sampler.watch({0: os.getpid()})
         assert psutil.Process().children() == before
-    assert read_samples(tmp_path / "samples.jsonl") == ([], {})
+    assert read_samples(tmp_path) == Samples()
 
 
 def test_a_sampler_that_was_killed_disturbs_nobody_and_its_rows_remain(tmp_path: Path) -> None:
-    path = tmp_path / "samples.jsonl"
-    with Sampler(path, 0.005, "cpu", NO_LEASE) as sampler:
+    with Sampler(tmp_path, 0.005, "cpu", NO_LEASE) as sampler:
         time.sleep(0.4)
         (child,) = (each for each in psutil.Process().children() if each.pid == sampler.process)
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
         sampler.watch({0: os.getpid()})
-    rows, summary = read_samples(path)
+    samples = read_samples(tmp_path)
+    rows = samples.rows
     assert len(rows) >= 20
-    assert summary == {}
+    assert samples.cpu_seconds is None
 
 
 def test_devices_that_no_driver_knows_leave_no_columns_and_the_machine_is_sampled(tmp_path: Path) -> None:
-    path = tmp_path / "samples.jsonl"
-    with Sampler(path, 0.02, "cuda", Lease("cuda", ("0",), ())):
+    with Sampler(tmp_path, 0.02, "cuda", Lease("cuda", ("0",), ())):
         time.sleep(0.1)
-    rows, summary = read_samples(path)
+    samples = read_samples(tmp_path)
+    rows = samples.rows
     assert rows
     assert not any(column.startswith("gpu") for row in rows for column in row)
     assert all("host_memory_bytes" in row for row in rows)
     powered = any("package_power_watts" in row for row in rows)
-    assert powered is ("package" not in summary["reasons"]), "what is missing has its reason"
+    assert powered is ("package" not in samples.reasons), "what is missing has its reason"
 
 
 @pytest.fixture
@@ -98,13 +99,13 @@ def test_programmed_power_utilisation_memory_and_throttling_are_found_within_one
 ) -> None:
     usage = simulated_device(watts_idle=60.0, watts_busy=310.0, watts_limit=310.0, mhz=1500, celsius=71)
     usage.use.bytes = 3 << 20
-    with Sampler(tmp_path / "samples.jsonl", 0.02, "simulated", Lease("simulated", ("0",), ())) as sampler:
+    with Sampler(tmp_path, 0.02, "simulated", Lease("simulated", ("0",), ())) as sampler:
         sampler.watch({0: os.getpid()})
         time.sleep(0.2)
         began = time.perf_counter()
         ended = busy_for(usage, 0.3)
         time.sleep(0.5)
-    rows, _ = read_samples(tmp_path / "samples.jsonl")
+    rows = read_samples(tmp_path).rows
     longest = max(after["seconds"] - before["seconds"] for before, after in pairwise(rows))
     busy = [row for row in rows if began + longest < row["seconds"] < ended - longest]
     idle = [row for row in rows if not began - longest <= row["seconds"] <= ended + longest]
@@ -123,14 +124,14 @@ def test_throttling_by_heat_is_the_share_of_time_that_the_driver_counts(
     tmp_path: Path, simulated_device: Callable[..., ProcessUsage]
 ) -> None:
     usage = simulated_device(throttled_after=0.0, throttle=2.0, mhz=1500)
-    with Sampler(tmp_path / "samples.jsonl", 0.02, "simulated", Lease("simulated", ("0",), ())):
+    with Sampler(tmp_path, 0.02, "simulated", Lease("simulated", ("0",), ())):
         began = time.perf_counter()
         for _ in range(40):
             usage.use.held_back += 0.005
             usage.write()
             time.sleep(0.01)
         taken = time.perf_counter() - began
-    rows, _ = read_samples(tmp_path / "samples.jsonl")
+    rows = read_samples(tmp_path).rows
     shares = [row["gpu0_throttled"] for row in rows if row["seconds"] < began + taken and "gpu0_throttled" in row]
     assert sum(shares) / len(shares) == pytest.approx(40 * 0.005 / taken, abs=0.15)
     assert {row["gpu0_power_capped"] for row in rows} == {0}
@@ -143,7 +144,7 @@ def test_a_process_of_somebody_else_on_the_device_is_foreign(
     usage = simulated_device()
     usage.write()
     with (
-        Sampler(tmp_path / "samples.jsonl", 0.02, "simulated", Lease("simulated", ("0",), ())) as sampler,
+        Sampler(tmp_path, 0.02, "simulated", Lease("simulated", ("0",), ())) as sampler,
         subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as other,
     ):
         sampler.watch({0: os.getpid()})
@@ -153,7 +154,7 @@ def test_a_process_of_somebody_else_on_the_device_is_foreign(
         other.kill()
         other.wait()
         time.sleep(0.15)
-    rows, _ = read_samples(tmp_path / "samples.jsonl")
+    rows = read_samples(tmp_path).rows
     counts = [row["gpu0_foreign_processes"] for row in rows if "gpu0_foreign_processes" in row]
     assert [count for count, _ in groupby(counts)] == [0, 1, 0]
 
@@ -163,13 +164,58 @@ def test_a_driver_that_vanishes_in_mid_run_leaves_a_gap_with_its_reason(
 ) -> None:
     simulated_device()
     spec, hidden = tmp_path / "device" / "device.json", tmp_path / "hidden.json"
-    with Sampler(tmp_path / "samples.jsonl", 0.02, "simulated", Lease("simulated", ("0",), ())):
+    with Sampler(tmp_path, 0.02, "simulated", Lease("simulated", ("0",), ())):
         time.sleep(0.15)
         spec.rename(hidden)
         time.sleep(0.15)
         hidden.rename(spec)
         time.sleep(0.15)
-    rows, summary = read_samples(tmp_path / "samples.jsonl")
+    samples = read_samples(tmp_path)
+    rows = samples.rows
     seen = ["gpu0_celsius" in row for row in rows]
     assert [present for present, _ in groupby(seen)] == [True, False, True]
-    assert "cannot be read" in summary["reasons"]["gpu0"]
+    assert "cannot be read" in samples.reasons["gpu0"]
+
+
+def test_the_rows_of_several_nodes_are_on_the_first_ones_clock_in_columns_of_their_own(tmp_path: Path) -> None:
+    for node in (0, 1):
+        with Sampler(tmp_path, 0.02, "cpu", NO_LEASE, node) as sampler:
+            sampler.watch({node: os.getpid()})
+            time.sleep(0.15)
+    other = samples_path(tmp_path, 1)
+    first, *lines = [json.loads(line) for line in other.read_text("utf-8").splitlines()]
+    seconds_apart = 500.0  # as if the other machine had been started that much later
+    shifted = [{**line, "seconds": line["seconds"] - seconds_apart} if "seconds" in line else line for line in lines]
+    document = [{"epoch": first["epoch"] + seconds_apart}, *shifted]
+    other.write_text("".join(json.dumps(line) + "\n" for line in document), "utf-8")
+    samples = read_samples(tmp_path)
+    times = [row["seconds"] for row in samples.rows]
+    assert times == sorted(times)
+    assert 0.2 < times[-1] - times[0] < 5.0
+    columns = {column for row in samples.rows for column in row}
+    assert {"host_cpu_cores", "host1_cpu_cores", "rank0_rss_bytes", "rank1_rss_bytes"} <= columns
+    assert {quantity_of(column) for column in columns if column.startswith("host")} == {
+        *("host_memory_bytes", "host_cpu_cores", "host_disk_bytes_per_second", "host_network_bytes_per_second")
+    }
+
+
+def test_the_devices_of_a_second_node_are_numbered_after_those_of_the_first(
+    tmp_path: Path, simulated_device: Callable[..., ProcessUsage]
+) -> None:
+    simulated_device()
+    with Sampler(tmp_path, 0.02, "simulated", Lease("simulated", ("0",), ()), node=1):
+        time.sleep(0.1)
+    assert all("gpu1_celsius" in row for row in read_samples(tmp_path).rows)
+
+
+def test_the_trials_of_a_search_are_one_series(tmp_path: Path) -> None:
+    for trial in ("8", "16"):
+        (tmp_path / trial).mkdir()
+        with Sampler(tmp_path / trial, 0.02, "cpu", NO_LEASE):
+            time.sleep(0.1)
+        append_samples(tmp_path, tmp_path / trial)
+    samples, last = read_samples(tmp_path), read_samples(tmp_path / "16")
+    assert samples.rows[-len(last.rows) :] == last.rows
+    assert len(samples.rows) > len(last.rows)
+    append_samples(tmp_path, tmp_path / "32")
+    assert read_samples(tmp_path) == samples, "a trial without samples"

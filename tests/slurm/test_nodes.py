@@ -29,7 +29,8 @@ class Stuck(SmallCNN):
 @pytest.mark.parametrize("loop", ["lightning", "raw"])
 def test_one_sweep_compares_one_node_with_two(home, loop):
     """The ranks of both loops are started, found and gathered by the same code; only Lightning knows of nodes."""
-    output = home.run("num_nodes=1,2", "devices=2", "batch_size=16", f"loop={loop}")
+    window = ("measure.min_seconds=1", "measure.max_steps=100000")  # long enough for a few readings
+    output = home.run("num_nodes=1,2", "devices=2", "batch_size=16", f"loop={loop}", *window)
     assert "[2/2]" in output  # the baseline has one run: in the block of the other
     records = home.records()
     assert {record.outcome for record in records.values()} == {Outcome.measured}
@@ -41,6 +42,12 @@ def test_one_sweep_compares_one_node_with_two(home, loop):
         steps = pandas.read_parquet(home.folder.steps(run))
         assert set(steps["rank"]) == set(range(record.effective.world_size))
         assert record.effective.launcher == ("fork" if record.effective.num_nodes == 1 else "srun")
+        sampled = pandas.read_parquet(home.folder.series(run)).columns
+        assert {column for column in sampled if column.endswith("_rss_bytes")} == {
+            f"rank{rank}_rss_bytes" for rank in range(record.effective.world_size)
+        }
+        assert ("host1_cpu_cores" in sampled) is (record.effective.num_nodes == 2)
+        assert record.metrics["rank_rss_bytes_mean"].value > 1e7
     (wide,) = [told for told in map(home.told, home.submitted()) if "NumNodes=2" in told]
     assert "rule_block_across_nodes" in wide  # with the baseline, which needs one node only
     assert "gres:gpu:h100:2" in wide  # TresPerJob: one each

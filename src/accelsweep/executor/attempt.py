@@ -31,7 +31,7 @@ from accelsweep.executor.recording import (
 from accelsweep.executor.result_reuse import CurrentConditions, file_identity
 from accelsweep.executor.run_log import RunLog
 from accelsweep.executor.run_watchdog import Ending, Monitor
-from accelsweep.executor.sampler import SAMPLES_FILE, Sampler
+from accelsweep.executor.sampler import Sampler
 from accelsweep.git import git_state
 from accelsweep.ipc import Signals
 from accelsweep.planning.resources import device_models_for, threads_per_rank
@@ -75,16 +75,19 @@ class RankRunner:
         """Start the ranks of `spec`, wait for them within `limits`, and return how they ended."""
         oom_kills_before = linux.oom_kills()
         python = None if code is None else code.python
-        samples = Path(spec.attempt_folder) / SAMPLES_FILE
-        interval = None if method == "srun" or spec.config.task == "largest_batch" else limits.sample_seconds
+        interval = None if method == "srun" else limits.sample_seconds  # each node has a sampler of its own
         with (
-            Sampler(samples, interval, spec.config.accelerator, lease) as sampler,
+            Sampler(Path(spec.attempt_folder), interval, spec.config.accelerator, lease) as sampler,
             RunLog(Path(spec.attempt_folder) / LOG_FILE, limits.log_bytes) as log,
         ):
             unrelated = children()
             environment = rank_environment(spec, lease, code)
             launch = Launch(spec, method, environment, log.write_end, lease.descriptors, python)
-            ranks: Ranks = start_on_nodes(launch, self.cpus) if method == "srun" else self.launcher.start(launch)
+            ranks: Ranks = (
+                start_on_nodes(launch, self.cpus, limits.sample_seconds)
+                if method == "srun"
+                else self.launcher.start(launch)
+            )
             log.close_write_end()
             sampler.watch(ranks.running() if isinstance(ranks, LocalRanks) else {})
             try:

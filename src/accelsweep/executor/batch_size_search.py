@@ -21,6 +21,7 @@ from accelsweep.devices.memory_limits import MemoryLimit, free_memory_per_rank
 from accelsweep.executor.attempt_outcome import Conclusion, conclude
 from accelsweep.executor.recording import read_results
 from accelsweep.executor.run_watchdog import Ending
+from accelsweep.executor.sampler import append_samples
 from accelsweep.metrics import MEMORY_METRICS, Metric
 from accelsweep.records.layout import LOG_FILE
 from accelsweep.records.run_record import SEARCH_CONFIDENCE, Coefficient, LargestBatch, Trial
@@ -159,6 +160,7 @@ class BatchSizeSearch:
         ending = self._run_ranks(spec, self._limits.model_copy(update={"run_seconds": left}))
         results = read_results(spec, ending.reported)
         conclusion = conclude(spec, ending, results, self._limits)
+        append_samples(self._folder, Path(spec.attempt_folder))
         if conclusion is None:
             raise _EndSearch(None)
         self._log_trial(batch, conclusion, results, time.monotonic() - started)

@@ -69,13 +69,14 @@ def check_multi_node(config: SettingConfig, container: str | None = None) -> Non
         raise NotEnoughDevices(f"the run requires {config.num_nodes} nodes, but this executor is not in a Slurm job")
 
 
-def start_on_nodes(launch: Launch, cpus: int) -> RemoteRanks:
-    """Start the ranks of `launch`: a node agent with `cpus` CPU cores on each node."""
-    python = () if launch.python is None else ("--python", launch.python)
+def start_on_nodes(launch: Launch, cpus: int, sample_seconds: float | None) -> RemoteRanks:
+    """Start the ranks of `launch`: a node agent with `cpus` CPU cores on each node, which samples the node."""
+    options: tuple[str, ...] = () if launch.python is None else ("--python", launch.python)
+    options += () if sample_seconds is None else ("--sample-seconds", str(sample_seconds))
     request = SrunRequest(
         nodes=launch.spec.config.num_nodes,
         cpus=cpus,
-        arguments=("-P", "-m", "accelsweep.executor.node_agent", str(launch.spec.file()), *python),
+        arguments=("-P", "-m", "accelsweep.executor.node_agent", str(launch.spec.file()), *options),
         environment={**launch.environment, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"},
     )
     if SRUN_PROXY_VARIABLE in os.environ:

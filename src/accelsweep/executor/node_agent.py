@@ -17,8 +17,9 @@ from pathlib import Path
 
 from accelsweep.devices import linux
 from accelsweep.executor.device_lease import Lease, NotEnoughDevices, leased
-from accelsweep.executor.launch import Launch, Launcher, LaunchMethod, kill_leftovers
+from accelsweep.executor.launch import Launch, Launcher, LaunchMethod, children, kill_leftovers
 from accelsweep.executor.multi_node import NodeReport, stacks_request
+from accelsweep.executor.sampler import Sampler
 from accelsweep.executor.stack_traces import print_stacks
 from accelsweep.ipc import Interrupted, Signals
 from accelsweep.results import Outcome, RankResult
@@ -38,12 +39,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = parser_for("executor.node_agent", "Run the ranks of a run on one of its nodes.")
     parser.add_argument("spec", type=Path, help="the run's spec file")
     parser.add_argument("--python", help="the interpreter of the ranks' environment, if it is not this one")
+    parser.add_argument("--sample-seconds", type=float, help="the interval at which the node is sampled")
     options = parser.parse_args(arguments)
-    return exit_code_of(lambda: run_node(RunSpec.read(options.spec), options.python))
+    return exit_code_of(lambda: run_node(RunSpec.read(options.spec), options.python, options.sample_seconds))
 
 
-def run_node(spec: RunSpec, python: str | None = None) -> None:
-    """Run this node's ranks of `spec` with the interpreter `python`, by default this one.
+def run_node(spec: RunSpec, python: str | None = None, sample_seconds: float | None = None) -> None:
+    """Run this node's ranks of `spec` with the interpreter `python`, by default this one, and sample the node.
 
     Slurm's variables provide the node's number; ours provide the rendezvous and, for another environment, its path.
     """
@@ -56,8 +58,12 @@ def run_node(spec: RunSpec, python: str | None = None) -> None:
     with signals.caught(), _scratch_folder(node):
         try:
             holder, models = f"{spec.run.name} of {spec.sweep}", spec.device_models
-            with leased(spec.config, holder, _pause_until_timeout(signals), _say, models) as lease:
-                _run(spec, report, ranks, lease, signals, python)
+            folder, accelerator = Path(spec.attempt_folder), spec.config.accelerator
+            with (
+                leased(spec.config, holder, _pause_until_timeout(signals), _say, models) as lease,
+                Sampler(folder, sample_seconds, accelerator, lease, node) as sampler,
+            ):
+                _run(spec, report, ranks, lease, signals, python, sampler)
         except NotEnoughDevices as error:
             _fail(spec, report, ranks, f"{report.host}: {error}")
         except Interrupted:
@@ -80,12 +86,21 @@ def _scratch_folder(node: int) -> Iterator[None]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _run(spec: RunSpec, report: NodeReport, ranks: range, lease: Lease, signals: Signals, python: str | None) -> None:
-    launcher, oom_kills_before = Launcher(), linux.oom_kills()
+def _run(
+    spec: RunSpec,
+    report: NodeReport,
+    ranks: range,
+    lease: Lease,
+    signals: Signals,
+    python: str | None,
+    sampler: Sampler,
+) -> None:
+    launcher, oom_kills_before, unrelated = Launcher(), linux.oom_kills(), children()  # such as the sampler
     # another environment's fork server would serve a single run
     method: LaunchMethod = "spawn" if python is not None else launcher.method_for(spec.config, _say)
     environment = {**os.environ, "NODE_RANK": str(report.node), **lease.environment, **spec.config.env}
     local = launcher.start(Launch(spec, method, environment, 2, lease.descriptors, python), ranks)
+    sampler.watch(local.running())
     terminated, written = False, 0
     while not local.all_ended:
         if signals.stop is not None and not terminated:
@@ -94,7 +109,7 @@ def _run(spec: RunSpec, report: NodeReport, ranks: range, lease: Lease, signals:
         signals.wait(_POLL_SECONDS)
         local.poll()
         if local.all_ended:
-            kill_leftovers(frozenset())
+            kill_leftovers(unrelated)
         # checked by listing the folder, because that refreshes the NFS cache
         if not report.stacks and stacks_request(spec) in Path(spec.attempt_folder).iterdir():
             print_stacks(local.running())

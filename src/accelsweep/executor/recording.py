@@ -14,7 +14,7 @@ from typing import Any
 from accelsweep.devices.clock import monotonic
 from accelsweep.errors import DamagedFile
 from accelsweep.executor.attempt_outcome import Conclusion
-from accelsweep.executor.sampler import SAMPLES_FILE, read_samples
+from accelsweep.executor.sampler import SAMPLES_FILE, Samples, read_samples
 from accelsweep.files import sha256_file
 from accelsweep.measure.run_doubts import with_series_doubts
 from accelsweep.measure.series import columns_of, device_readings, summaries
@@ -106,18 +106,16 @@ def write_record(
     batch, and `files` identifies the files that the user's own script had read.
     """
     steps = run_folder.steps_file(spec.attempt)
-    samples = Path(spec.attempt_folder) / SAMPLES_FILE
-    rows, sampling = read_samples(samples)
+    samples = read_samples(Path(spec.attempt_folder))
     first = results.get(0)
     phases = {} if first is None else first.phases
-    reasons = sampling.get("reasons", {})
-    has_steps = merge_tables(spec, steps, rows, phases, reasons, run_folder.series_file(spec.attempt))
+    has_steps = merge_tables(spec, steps, samples, phases, run_folder.series_file(spec.attempt))
     effective = None if first is None else first.effective
     all_doubts = [*(doubt for result in results.values() for doubt in result.doubts), *doubts]
-    window = _sampled_window(config, rows, phases)
+    window = samples.span if config.whole_process or largest_batch is not None else phases.get("window")
     if window is not None:
         names = () if effective is None else effective.device_names
-        all_doubts = with_series_doubts(all_doubts, device_readings(rows, *window), names)
+        all_doubts = with_series_doubts(all_doubts, device_readings(samples.rows, *window), names)
     expects_steps = largest_batch is None and not config.whole_process
     if conclusion.outcome is Outcome.measured and not has_steps and expects_steps:
         all_doubts.append(_NO_STEPS)
@@ -138,7 +136,7 @@ def write_record(
         finished_at=now(),
         wall_seconds=wall_seconds,
         effective=None if effective is None else replace(effective, launcher=provenance.launcher),
-        metrics={**(first.metrics if first is not None else {}), **_series_metrics(rows, window, sampling)},
+        metrics={**(first.metrics if first is not None else {}), **_series_metrics(samples, window)},
         fingerprint=provenance.fingerprint,
         environment=first.environment if first is not None else {},
         git=dict(provenance.git),
@@ -152,30 +150,20 @@ def write_record(
     )
     record.write(run_folder.record_file(spec.attempt))
     run_folder.promote(spec.attempt)
-    samples.unlink(missing_ok=True)
+    for path in Path(spec.attempt_folder).glob(f"*{SAMPLES_FILE}"):
+        path.unlink()
     for rank in range(spec.world_size):
         for path in (spec.rank_steps(rank), spec.rank_window(rank), spec.heartbeat(rank)):
             path.unlink(missing_ok=True)
 
 
-def _sampled_window(
-    config: SettingConfig, rows: Sequence[Mapping[str, float]], phases: Mapping[str, tuple[float, float]]
-) -> tuple[float, float] | None:
-    """Return when the window, or a whole process, began and ended; None if nothing was sampled in it."""
-    if len(rows) < 2:
-        return None
-    return (rows[0]["seconds"], rows[-1]["seconds"]) if config.whole_process else phases.get("window")
-
-
-def _series_metrics(
-    rows: Sequence[Mapping[str, float]], window: tuple[float, float] | None, sampling: Mapping[str, Any]
-) -> dict[str, Metric]:
+def _series_metrics(samples: Samples, window: tuple[float, float] | None) -> dict[str, Metric]:
     """Return what the machine did during the window, and what it cost to sample it."""
-    found = {} if window is None else summaries(rows, *window)
-    if "cpu_seconds" in sampling and len(rows) > 1:
-        seconds = rows[-1]["seconds"] - rows[0]["seconds"]
-        scope = f"{len(rows)} readings in {seconds:.3g} s"
-        share = sampling["cpu_seconds"] / seconds
+    found = {} if window is None else summaries(samples.rows, *window)
+    if samples.cpu_seconds is not None and samples.span is not None:
+        seconds = samples.span[1] - samples.span[0]
+        scope = f"{len(samples.rows)} readings in {seconds:.3g} s"
+        share = samples.cpu_seconds / seconds
         found["sampler_cpu_cores"] = Metric(value=share, unit="cores", scope=scope, provenance="clock")
     return found
 
@@ -197,23 +185,16 @@ def source_doubts(before: Fingerprint, after: Fingerprint) -> list[Doubt]:
 
 
 def merge_tables(
-    spec: RunSpec,
-    steps: Path,
-    rows: Sequence[Mapping[str, float]],
-    phases: Mapping[str, tuple[float, float]],
-    reasons: Mapping[str, str],
-    series: Path,
+    spec: RunSpec, steps: Path, samples: Samples, phases: Mapping[str, tuple[float, float]], series: Path
 ) -> bool:
-    """Write the steps of all ranks to `steps`, ordered by rank, and the sampled `rows` to `series`.
-
-    `reasons` explains what could not be sampled.
+    """Write the steps of all ranks to `steps`, ordered by rank, and the `samples` to `series`.
 
     Returns whether there are steps and all could be read.
 
     This happens in a forked child, because pyarrow leaves a thread behind, which would make forking unsafe.
     """
     parts = [path for rank in range(spec.world_size) if (path := spec.rank_steps(rank)).exists()]
-    if not parts and not rows:
+    if not parts and not samples.rows:
         return False
     child = os.fork()
     if child == 0:
@@ -222,8 +203,8 @@ def merge_tables(
             if parts:
                 _write_parquet([json.loads(part.read_bytes()) for part in parts], steps)
             code = 0
-            if rows:
-                _write_series(rows, phases, reasons, series)
+            if samples.rows:
+                _write_series(samples, phases, series)
         except Exception:  # noqa: BLE001  whatever the error, the run's record reports that its steps are missing
             traceback.print_exc()
         finally:
@@ -232,12 +213,7 @@ def merge_tables(
     return bool(parts) and status == 0
 
 
-def _write_series(
-    rows: Sequence[Mapping[str, float]],
-    phases: Mapping[str, tuple[float, float]],
-    reasons: Mapping[str, str],
-    target: Path,
-) -> None:
+def _write_series(samples: Samples, phases: Mapping[str, tuple[float, float]], target: Path) -> None:
     """Write `series.parquet`: seconds since the window opened (else sampling) and since 1970, the phase, and values.
 
     A value is null where nothing could be read; the table's metadata contains the `reasons`.
@@ -245,7 +221,7 @@ def _write_series(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    since_1970 = time.time() - monotonic()
+    rows, since_1970 = samples.rows, time.time() - monotonic()
     origin = phases["window"][0] if "window" in phases else rows[0]["seconds"]
 
     def phase_at(seconds: float) -> str | None:
@@ -259,7 +235,7 @@ def _write_series(
     for column in columns_of(rows):
         if column != "seconds":
             table[column] = pa.array([row.get(column) for row in rows], pa.float64())
-    described = pa.table(table).replace_schema_metadata({"reasons": json.dumps(reasons)})
+    described = pa.table(table).replace_schema_metadata({"reasons": json.dumps(samples.reasons)})
     pq.write_table(described, target, compression="zstd")
 
 

@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,6 +30,12 @@ from accelsweep.measure.series import DeviceReader, HostReader, PackageReader, R
 SAMPLES_FILE = "samples.jsonl"
 """The file in an attempt's folder that a sampler writes; the record replaces it with a table."""
 
+
+def samples_path(folder: Path, node: int = 0) -> Path:
+    """Return the file that the sampler on this node of a run writes."""
+    return folder / (f"{node}.{SAMPLES_FILE}" if node else SAMPLES_FILE)
+
+
 _ROWS_BETWEEN_WRITES = 20
 
 _PATIENCE_SECONDS = 5.0
@@ -38,13 +45,19 @@ _PATIENCE_SECONDS = 5.0
 class Sampler:
     """Samples a run, between the start and the end of the with-block, into a file of one JSON document per line.
 
-    The last line contains the reasons for what is missing, and the CPU seconds that sampling took. `process` is the ID
-    of the process that samples; None if there is none.
+    The first line contains the time since 1970 at which the monotonic clock was 0, the last one the reasons for what is
+    missing, and the CPU seconds that sampling took. `process` is the ID of the process that samples, or None.
     """
 
-    def __init__(self, path: Path, seconds: float | None, accelerator: str, lease: Lease) -> None:
-        """Rows are written to `path` every `seconds`; None does nothing. `lease` contains the run's devices."""
-        self._path, self._seconds, self._accelerator, self._lease = path, seconds, accelerator, lease
+    def __init__(self, folder: Path, seconds: float | None, accelerator: str, lease: Lease, node: int = 0) -> None:
+        """Rows are written to a file in `folder` every `seconds`; None does nothing. `lease` has the run's devices."""
+        self._path, self._seconds, self._accelerator, self._lease = (
+            samples_path(folder, node),
+            seconds,
+            accelerator,
+            lease,
+        )
+        self._node = node
         self.process: int | None = None
         self._pipe = -1
 
@@ -92,7 +105,8 @@ class Sampler:
             for descriptor in (self._pipe, *self._lease.descriptors):  # a driver that hangs must not keep the lease
                 os.close(descriptor)
             assert self._seconds is not None, "the caller has checked"
-            _sample(self._path, self._seconds, self._accelerator, _identities(self._accelerator, self._lease), pipe)
+            readers = _readers(self._accelerator, _identities(self._accelerator, self._lease), self._node)
+            _sample(self._path, self._seconds, self._accelerator, readers, pipe)
             code = 0
         except Exception:  # noqa: BLE001  a run without a series is still a run
             traceback.print_exc()
@@ -107,16 +121,28 @@ def _identities(accelerator: str, lease: Lease) -> Sequence[str]:
     return [gpu.identity for gpu in kind.gpus() or () if gpu.name in lease.names]
 
 
-def _sample(path: Path, seconds: float, accelerator: str, identities: Sequence[str], pipe: int) -> None:
-    sampling = Sampling([HostReader(), PackageReader()])
+@dataclass
+class _Readers:
+    """What is sampled, and the process groups of the ranks."""
+
+    sampling: Sampling
+    groups: set[int]
+
+
+def _readers(accelerator: str, identities: Sequence[str], node: int) -> _Readers:
     groups = set[int]()
-    sampling.readers += [
-        DeviceReader(number, identity, accelerator, groups) for number, identity in enumerate(identities)
-    ]
+    first = node * len(identities)
+    devices = [DeviceReader(first + index, name, accelerator, groups) for index, name in enumerate(identities)]
+    return _Readers(Sampling([HostReader(node), PackageReader(node), *devices]), groups)
+
+
+def _sample(path: Path, seconds: float, accelerator: str, readers: _Readers, pipe: int) -> None:
+    sampling = readers.sampling
     rows: list[dict[str, float]] = []
     began, number, pending = monotonic(), 0, b""
     with path.open("w", encoding="utf-8") as file, ExitStack() as stack:
         stack.enter_context(telemetry_session(accelerator))
+        file.write(json.dumps({"epoch": time.time() - monotonic()}) + "\n")
         while True:
             rows.append(sampling.sample(monotonic()))
             if len(rows) == _ROWS_BETWEEN_WRITES:
@@ -129,7 +155,7 @@ def _sample(path: Path, seconds: float, accelerator: str, identities: Sequence[s
                 *lines, pending = pending.split(b"\n")
                 for rank, pid in (map(int, line.split()) for line in lines):
                     sampling.readers.append(RankReader(rank, pid))
-                    groups |= {group for group in [process_group(pid)] if group is not None}
+                    readers.groups.update(group for group in [process_group(pid)] if group is not None)
                 if not received:  # the run has ended
                     if left < seconds / 2:  # counters are too coarse for a rate over less
                         rows.append(sampling.sample(monotonic()))
@@ -145,21 +171,50 @@ def _write(file: Any, rows: list[dict[str, float]]) -> None:
     rows.clear()
 
 
-def read_samples(path: Path) -> tuple[list[dict[str, float]], dict[str, Any]]:
-    """Return the rows that a sampler has written, and its last line; both are empty if there are none."""
-    rows, summary = list[dict[str, float]](), dict[str, Any]()
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except FileNotFoundError:
-        return rows, summary
-    for line in lines:
-        try:
-            document = json.loads(line)
-        except ValueError:  # the last one of a sampler that was killed
-            sys.stderr.write(f"{path.name}: a line is damaged\n")
-            continue
-        if "seconds" in document:
-            rows.append(document)
-        else:
-            summary = document
-    return rows, summary
+@dataclass
+class Samples:
+    """What was sampled during a run: rows in order of time, reasons for what is missing, and the cost of sampling.
+
+    `cpu_seconds` is None if a sampler did not get to its end.
+    """
+
+    rows: list[dict[str, float]] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
+    cpu_seconds: float | None = None
+
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """The times of the first and the last row; None if there is no time between them."""
+        return (self.rows[0]["seconds"], self.rows[-1]["seconds"]) if len(self.rows) > 1 else None
+
+
+def read_samples(folder: Path) -> Samples:
+    """Return what the samplers have written to an attempt's folder, on the clock of the first node.
+
+    The clocks of several nodes are compared through the time of day.
+    """
+    found, first_epoch = Samples(), None
+    for path in sorted(folder.glob(f"*{SAMPLES_FILE}"), key=lambda path: (path.name != SAMPLES_FILE, path.name)):
+        shift = 0.0
+        for line in path.read_text("utf-8").splitlines():
+            try:
+                document = json.loads(line)
+            except ValueError:  # the last one of a sampler that was killed
+                sys.stderr.write(f"{path.name}: a line is damaged\n")
+                continue
+            if "seconds" in document:
+                found.rows.append({**document, "seconds": document["seconds"] + shift})
+            elif "epoch" in document:
+                first_epoch = document["epoch"] if first_epoch is None else first_epoch
+                shift = document["epoch"] - first_epoch if path.name != SAMPLES_FILE else 0.0
+            else:
+                found.reasons |= document["reasons"]
+                found.cpu_seconds = max(found.cpu_seconds or 0.0, document["cpu_seconds"])
+    found.rows.sort(key=lambda row: row["seconds"])
+    return found
+
+
+def append_samples(folder: Path, source: Path) -> None:
+    """Append what was sampled in the folder `source`, such as that of a trial, to the file in `folder`."""
+    with suppress(FileNotFoundError), samples_path(folder).open("ab") as file:
+        file.write(samples_path(source).read_bytes())

@@ -43,7 +43,9 @@ class Reader(Protocol):
 class HostReader:
     """Reads the whole machine: CPU time, memory in use, and what disks and networks have transferred."""
 
-    prefix = "host"
+    def __init__(self, node: int = 0) -> None:
+        """`node` is the machine's number in a run on several of them; the first one has no number in its columns."""
+        self.prefix = f"host{node or ''}"
 
     def read(self) -> Reading:
         """Return a reading. What the system does not report is left out."""
@@ -56,10 +58,9 @@ class HostReader:
 class PackageReader:
     """Reads the energy of the host's CPU packages, whose rate is their power."""
 
-    prefix = "package"
-
-    def __init__(self) -> None:
-        """The counters are found once."""
+    def __init__(self, node: int = 0) -> None:
+        """The counters are found once. `node` is the machine's number, as in `HostReader`."""
+        self.prefix = f"package{node or ''}"
         self._energy, self._joules = PackageEnergy(), 0.0
         self._energy.start()
 
