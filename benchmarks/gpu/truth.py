@@ -84,6 +84,60 @@ def _order(findings: Findings, rate: dict[str, float]) -> None:
     )
 
 
+SAMPLER_CORES = 0.01
+"""The largest share of a core that sampling may take."""
+
+
+def meanwhile(place: Place, findings: Findings) -> None:
+    """What was sampled during the networks' windows: a busy device, its power below its limit, at little cost."""
+    found = {name: record for name, record in by_case(place.records("truth")).items() if record.outcome == "measured"}
+    if not found:
+        raise CannotApply("the networks were not measured")
+    if place.device == "cpu":
+        raise CannotApply("a cpu device reports no state of its own")
+    columns = ("utilisation", "power_watts", "power_limit_watts", "power_capped", "throttled", "celsius", "sm_mhz")
+    rows = {name: [record.metric(f"gpu_{column}_mean") for column in columns] for name, record in found.items()}
+    cores = {name: record.metric("sampler_cpu_cores") for name, record in found.items()}
+    findings.table(
+        "What the device did in the window, on average",
+        ("case", *columns, "sampler, cores"),
+        [(name, *row, cores[name]) for name, row in rows.items()],
+    )
+    findings.expect("everything is read", not any(None in row for row in rows.values()), rows)
+    if place.small:
+        findings.note("at small scale a window has too few readings to be judged")
+        return
+    for name in ("resnet50_bf16", "resnet50_fp32"):
+        busy, watts, limit = rows[name][:3]
+        findings.expect(f"{name}: the device is busy in the window", (busy or 0.0) > 0.8, busy)
+        at_limit = watts is not None and limit is not None and 0 < watts <= 1.1 * limit
+        findings.expect(f"{name}: its power is at most its limit", at_limit, f"{watts} W of {limit} W")
+    known = [share for share in cores.values() if share is not None]
+    findings.expect("sampling takes at most 1 % of a core", max(known, default=1.0) <= SAMPLER_CORES, cores)
+
+
+def matmul_precision(place: Place, findings: Findings) -> None:
+    """The key has the effect of NVIDIA's own variable: TF32 in matrix products, read back as such."""
+    if place.small:
+        raise CannotApply("at small scale there is no TF32")
+    case = cases.gpt2(8) | {"precision": "32-true"}
+    place.cases({
+        "gpt2_highest": case | {"matmul_precision": "highest"},
+        "gpt2_high": case | {"matmul_precision": "high"},
+        "gpt2_variable": case | {"env": cases.ALL_TF32},
+    })  # fmt: skip
+    wanted = "case=gpt2_highest,gpt2_high,gpt2_variable"
+    found = by_case(place.sweep("matmul", "experiment=cases", wanted, *window(place), *few(place)))
+    rates = {name: record.seen("samples_per_second") for name, record in found.items()}
+    read = {name: record.body["effective"]["matmul_precision"] for name, record in found.items()}
+    findings.table(
+        "GPT-2 in 32 bits", ("case", "samples/s", "read back"), [(name, rates[name], read[name]) for name in rates]
+    )
+    findings.expect("high is read back", read["gpt2_high"] == "high", read)
+    findings.expect("high is faster than highest", rates["gpt2_high"] > 1.1 * rates["gpt2_highest"], rates)
+    findings.near("the key and the variable: the rates", rates["gpt2_high"] / rates["gpt2_variable"], 1.0, 0.05)
+
+
 def few(place: Place) -> tuple[str, ...]:
     """Return the overrides for networks whose steps take so long that the steps' numbers decide, not the seconds."""
     return () if place.small else ("measure.warmup_steps=10", "measure.min_steps=20")
@@ -163,9 +217,11 @@ def _both(place: Place) -> str:
 
 CHECKS = (
     Check("truth", "networks", 2.5, networks),
+    Check("truth", "what the device did meanwhile", 0.1, meanwhile),
     Check("truth", "inference", 0.5, inference),
 )
 LATER = (
+    Check("truth", "precision of matrix products", 1.0, matmul_precision, optional=True),
     Check("truth", "torch.compile", 1.6, compiled, optional=True),
     Check("truth", "ladder", 1.2, ladder, optional=True),
     Check("truth", "quickstart", 2.5, quickstart, optional=True),

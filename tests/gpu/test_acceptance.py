@@ -49,7 +49,7 @@ def test_the_simulated_device_is_accepted_by_all_that_a_gpu_has_to_pass(tmp_path
     code, output = accept("simulated", tmp_path, "", "--minutes", "60")
     assert code == 0, output
     left_out = {name: one["reason"] for name, one in results_in(tmp_path).items() if one["status"] != "passed"}
-    assert left_out.keys() == {"torch.compile"}
+    assert left_out.keys() == {"torch.compile", "precision of matrix products"}
 
 
 @pytest.mark.real

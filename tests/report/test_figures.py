@@ -18,7 +18,7 @@ from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import BatchCurve
 from accelsweep.records.run_record import Record
 from accelsweep.report.captions import CAPTIONS
-from accelsweep.report.content import build_figures
+from accelsweep.report.content import build_content, build_figures
 from accelsweep.report.figures.axes import ratio_domain, ratio_ticks, round_ticks
 from accelsweep.report.figures.drift import drift_figure
 from accelsweep.report.figures.figure import DARK, LIGHT, MAX_ROWS, VERDICT_MARKS, Figure, Palette, Skipped
@@ -32,6 +32,7 @@ from accelsweep.report.figures.speedup import FIRST_SCREEN_ROWS, speedup_figure
 from accelsweep.report.figures.steps import MAX_BANDS, MAX_RUNS, selected_runs, steps_figure
 from accelsweep.report.figures.tradeoff import tradeoff_figures
 from accelsweep.report.html_page import vega_lite_version
+from accelsweep.report.report_files import render_files
 from accelsweep.results import LearningCurve, LearningPoint
 from accelsweep.run_config import Run
 
@@ -473,6 +474,12 @@ class Series:
     def series(self, _):
         return self.path
 
+    def steps(self, _):
+        return self.path.with_name("no-steps.parquet")
+
+    def record(self, _):
+        return self.path.with_name("no-record.json")
+
 
 def test_readings_of_the_baseline_are_drawn_with_the_mean_of_its_devices_and_at_most_so_many_points(findings, tmp_path):
     seconds = [number / 20 - 1 for number in range(150)]
@@ -486,6 +493,23 @@ def test_readings_of_the_baseline_are_drawn_with_the_mean_of_its_devices_and_at_
     assert {row["band"] for row in figure.rows} == {"power, to 150 W", "cores of the machine, to 1.50"}
     for palette in (LIGHT, DARK):
         assert texts(svg_of(figure, palette)) >= {"power, to 150 W", "seconds since the window opened"}
+
+
+def test_each_sampled_setting_has_a_picture_beside_the_page_to_which_its_row_links(findings, tmp_path):
+    readings(tmp_path / "series.parquet", [-0.5, 0.0, 0.5, 1.0], host_cpu_cores=[None, 1.0, 1.5, 1.5])
+    metric = next(iter(findings.settings[0].metrics.values()))
+    first, *rest = findings.settings
+    sampled = first.model_copy(update={"metrics": {"host_cpu_cores_mean": metric}})
+    sampled_findings = findings.model_copy(update={"settings": (sampled, *rest)})
+    content = build_content(sampled_findings, Series(tmp_path / "series.parquet"))
+    name = f"series-{first.setting}"
+    assert list(content.pictures) == [name]
+    assert {f"{name}.svg", f"{name}.csv"} <= render_files(content).keys()
+    (settings,) = [table for table in content.tables if table.name == "settings"]
+    assert [line.href for lines in settings.details for line in lines if line.href] == [f"{name}.svg"]
+    unreadable = build_content(sampled_findings, Series(tmp_path / "missing.parquet"))
+    (settings,) = [table for table in unreadable.tables if table.name == "settings"]
+    assert not [line.href for lines in settings.details for line in lines if line.href], "no link leads nowhere"
 
 
 def test_the_power_limit_is_a_dashed_line_in_the_band_of_the_power(findings, tmp_path):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from accelsweep import registry
 from accelsweep.config.setting import describe_axes
@@ -24,7 +24,7 @@ from accelsweep.report.figures.memory import memory_figure
 from accelsweep.report.figures.quality import quality_figure
 from accelsweep.report.figures.rate import heatmap_figure, throughput_figure
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
-from accelsweep.report.figures.series import series_figure
+from accelsweep.report.figures.series import series_figure, setting_series
 from accelsweep.report.figures.speedup import speedup_figure
 from accelsweep.report.figures.steps import steps_figure
 from accelsweep.report.figures.tradeoff import tradeoff_figures
@@ -65,7 +65,10 @@ class MainDoubt:
 
 @dataclass(frozen=True)
 class Content:
-    """A report's texts, tables and figures; `method` is the link to `docs/method.md`, if any."""
+    """A report's texts, tables and figures; `method` is the link to `docs/method.md`, if any.
+
+    `pictures` are figures in files beside the page, by the files' name.
+    """
 
     findings: Findings
     tiles: tuple[Tile, ...]
@@ -78,6 +81,7 @@ class Content:
     skipped: tuple[Skipped, ...]
     tables: tuple[ReportTable, ...]
     method: str | None
+    pictures: Mapping[str, Figure] = field(default_factory=dict)
 
     @property
     def headline(self) -> str:
@@ -122,6 +126,7 @@ def build_content(raw: Findings, folder: RunsPlace, method: str | None = None) -
     chosen = _chosen(findings, findings.recommendation.choice)
     judged = chosen or baseline
     doubts = tuple(dict.fromkeys([*(judged.doubts if judged else ()), *findings.doubts]))
+    pictures = setting_series(findings, folder)
     return Content(
         findings=findings,
         tiles=build_tiles(findings, chosen, baseline),
@@ -132,8 +137,9 @@ def build_content(raw: Findings, folder: RunsPlace, method: str | None = None) -
         absent=tuple(absent_metrics(findings)),
         figures=tuple(figure for figure in figures if isinstance(figure, Figure)),
         skipped=tuple(figure for figure in figures if isinstance(figure, Skipped)),
-        tables=tuple(build_tables(findings)),
+        tables=tuple(build_tables(findings, pictures.keys())),
         method=method,
+        pictures=pictures,
     )
 
 

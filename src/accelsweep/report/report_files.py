@@ -56,6 +56,8 @@ def render_files(content: Content) -> dict[str, str]:
     files |= {f"{skipped.name}.svg": placeholder_svg(skipped) for skipped in content.skipped}
     files |= {f"{figure.name}.csv": to_csv(figure.rows, figure.columns) for figure in content.figures}
     files |= {f"{table.name}.csv": to_csv(table.data) for table in content.tables}
+    for name, figure in content.pictures.items():
+        files |= {f"{name}.svg": render_svg(figure), f"{name}.csv": to_csv(figure.rows, figure.columns)}
     files[MARKDOWN] = render_markdown(content)
     files[PAGE] = render_page(content, pictures)
     return files

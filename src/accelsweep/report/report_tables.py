@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -18,11 +18,14 @@ from accelsweep.significant_digits import interval_digits, significant
 _TONES = {LawForm.universal: "slower", LawForm.amdahl: "slower", LawForm.ideal: "same", LawForm.beyond: "faster"}
 
 
-def build_tables(findings: Findings) -> list[ReportTable]:
-    """Return all tables in reading order, including features' tables that are not empty."""
+def build_tables(findings: Findings, pictures: Collection[str] = ()) -> list[ReportTable]:
+    """Return all tables in reading order, including features' tables that are not empty.
+
+    `pictures` are the names of the files beside the page, to which settings link.
+    """
     return [
         *_feature_tables(findings, "first"),
-        settings_table(findings),
+        settings_table(findings, pictures),
         *([laws_table(findings)] if findings.laws else []),
         *_feature_tables(findings, "results"),
         *(build(findings) for build in (failures_table, doubts_table, runs_table, environment_table)),

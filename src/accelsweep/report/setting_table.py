@@ -16,6 +16,7 @@ from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.run_record import doubt_description
 from accelsweep.registry import Feature
 from accelsweep.report import formatting as fmt
+from accelsweep.report.figures.series import picture_of
 from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
 from accelsweep.tasks import PROCESS_RATE, SIZE_METRICS
 
@@ -59,8 +60,11 @@ def _metrics_of(feature: Feature) -> Mapping[str, MetricInfo]:
     return {} if feature.metrics is None else registry.load(feature.metrics)
 
 
-def settings_table(findings: Findings) -> ReportTable:
-    """Return a table of every measured setting, fastest first; settings that missed their target come last."""
+def settings_table(findings: Findings, pictures: Collection[str] = ()) -> ReportTable:
+    """Return a table of every measured setting, fastest first; settings that missed their target come last.
+
+    `pictures` are the names of the files beside the page to which rows link, if there are any.
+    """
     measured = sorted(
         (setting for setting in findings.settings if setting.measured),
         key=lambda setting: -setting.rate.value if setting.rate else 0.0,
@@ -87,7 +91,7 @@ def settings_table(findings: Findings) -> ReportTable:
         rows=tuple(_row(findings, setting) for setting in measured),
         data=[_csv_row(setting) for setting in findings.settings],
         empty="No setting was measured.",
-        details=tuple(tuple(_details(setting, scopes, known)) for setting in measured),
+        details=tuple(tuple(_details(setting, scopes, known, pictures)) for setting in measured),
     )
 
 
@@ -184,7 +188,9 @@ def _scope(setting: SettingFinding, names: Sequence[str]) -> str:
     return next((summary.scope or "" for summary in known if summary.median is not None), "")
 
 
-def _details(setting: SettingFinding, common_scopes: Collection[str], known: Collection[str]) -> Iterator[Detail]:
+def _details(
+    setting: SettingFinding, common_scopes: Collection[str], known: Collection[str], pictures: Collection[str]
+) -> Iterator[Detail]:
     """Yield a setting's readings, its bottleneck, verdict, reasons and doubts, and the command that measures it again.
 
     `common_scopes` contains the readings whose scope appears in the caption, and `known` those that are available for
@@ -207,6 +213,8 @@ def _details(setting: SettingFinding, common_scopes: Collection[str], known: Col
         yield Detail("Batch", f"{effective.global_batch_size} samples per optimiser step, {each}")
     if setting.bottleneck is not None:
         yield Detail("Bottleneck", f"{setting.bottleneck.verdict}: {setting.bottleneck.evidence}")
+    if (name := picture_of(setting)) in pictures:
+        yield Detail("What the machine did", f"{name}.svg", href=f"{name}.svg")
     if setting.verdict is Verdict.baseline:
         yield Detail("Verdict", "this is the baseline that the others are compared with")
     else:

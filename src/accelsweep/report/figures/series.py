@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +43,37 @@ _LIMITS: Mapping[str, str] = {"gpu_power_limit_watts": "gpu_power_watts"}
 MAX_BANDS = 6
 
 
+MAX_PICTURES = 40
+"""Maximum number of settings with a picture of their own beside the page."""
+
+
 def series_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
     """Return a chart of what was sampled in one run of the recommended setting and of the baseline, or why not."""
+    figure = _figure(_chosen(findings), folder)
+    return figure or Skipped("series", f"no {SERIES_FILE} of the recommended setting or of the baseline could be read")
+
+
+def setting_series(findings: Findings, folder: RunsPlace) -> dict[str, Figure]:
+    """Return such a chart of each sampled setting, by the name of its files beside the page."""
+    sampled = [setting for setting in findings.settings if picture_of(setting)][:MAX_PICTURES]
+    figures = {picture_of(setting): _figure([setting], folder) for setting in sampled}
+    return {name: figure for name, figure in figures.items() if figure is not None}
+
+
+def picture_of(setting: SettingFinding) -> str:
+    """Return the name of the files with what was sampled of a setting; empty if nothing was."""
+    is_sampled = any(f"{quantity}_mean" in setting.metrics for quantity in _QUANTITIES)
+    return f"series-{setting.setting}" if is_sampled else ""
+
+
+def _figure(settings: Iterable[SettingFinding], folder: RunsPlace) -> Figure | None:
+    """Return a chart of one run of each setting; None if nothing can be read."""
+    runs = list(_runs(settings))
     rows: list[DataRow] = []
-    for setting, point in _runs(findings):
+    for setting, point in runs:
         rows += _rows(setting, point, folder.series(str(point.run)))
     if not rows:
-        return Skipped("series", f"no {SERIES_FILE} of the recommended setting or of the baseline could be read")
+        return None
     present = {row["quantity"] for row in rows}
     bands = [name for name in _QUANTITIES if name in present][:MAX_BANDS]
     values: dict[str, list[float]] = {}
@@ -70,16 +94,21 @@ def series_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
         rows=drawn,
         columns=COLUMNS,
         draw=lambda palette: _draw(palette, [_band(name, tops) for name in bands], labels, str(drawn[0]["run"])),
-        note=" ".join(filter(None, (*(meaning(setting) for setting, _ in _runs(findings)), thinned))),
+        note=" ".join(filter(None, (*(meaning(setting) for setting, _ in runs), thinned))),
     )
 
 
-def _runs(findings: Findings) -> Iterator[tuple[SettingFinding, RunPoint]]:
-    """Yield the recommended setting and the baseline, each with its first measured run, preferably without doubts."""
+def _chosen(findings: Findings) -> Iterable[SettingFinding]:
+    """Return the recommended setting and the baseline."""
     choice = findings.recommendation.choice
     chosen = [setting for setting in findings.settings if choice is not None and choice.chooses(setting)]
     chosen += [setting for setting in findings.settings if setting.setting == findings.baseline]
-    for setting in {setting.label: setting for setting in chosen}.values():
+    return {setting.label: setting for setting in chosen}.values()
+
+
+def _runs(settings: Iterable[SettingFinding]) -> Iterator[tuple[SettingFinding, RunPoint]]:
+    """Yield each setting with its first measured run, preferably without doubts."""
+    for setting in settings:
         if runs := [point for point in setting.runs if point.outcome is Outcome.measured]:
             yield setting, min(runs, key=lambda point: (bool(point.doubts), point.repeat))
 
