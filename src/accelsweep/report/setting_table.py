@@ -10,13 +10,12 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from accelsweep import registry
-from accelsweep.metrics import MEMORY_METRICS, MetricInfo, metrics
+from accelsweep.metrics import MEMORY_METRICS, SAMPLED, MetricInfo, metrics
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.run_record import doubt_description
 from accelsweep.registry import Feature
 from accelsweep.report import formatting as fmt
-from accelsweep.report.figures.series import picture_of
 from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
 from accelsweep.tasks import PROCESS_RATE, SIZE_METRICS
 
@@ -235,6 +234,12 @@ def _details(
         yield Detail("Measure it again", setting.again, code=True)
     if setting.trainer:
         yield Detail("Train like this", setting.trainer, code=True)
+
+
+def picture_of(setting: SettingFinding) -> str:
+    """Return the name of the files with what was sampled of a setting; empty if nothing was."""
+    is_sampled = any(f"{quantity}_mean" in setting.metrics for quantity in SAMPLED)
+    return f"series-{setting.setting}" if is_sampled else ""
 
 
 def absent_metrics(findings: Findings) -> list[str]:

@@ -16,6 +16,7 @@ from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import tooltip
 from accelsweep.report.figures.figure import ROWS, Chart, DataRow, Figure, Palette, Skipped
 from accelsweep.report.figures.steps import BAND_PIXELS
+from accelsweep.report.setting_table import picture_of
 from accelsweep.results import Outcome
 
 COLUMNS = ("run", "setting", "quantity", "seconds", "phase", "value")
@@ -58,12 +59,6 @@ def setting_series(findings: Findings, folder: RunsPlace) -> dict[str, Figure]:
     sampled = [setting for setting in findings.settings if picture_of(setting)][:MAX_PICTURES]
     figures = {picture_of(setting): _figure([setting], folder) for setting in sampled}
     return {name: figure for name, figure in figures.items() if figure is not None}
-
-
-def picture_of(setting: SettingFinding) -> str:
-    """Return the name of the files with what was sampled of a setting; empty if nothing was."""
-    is_sampled = any(f"{quantity}_mean" in setting.metrics for quantity in _QUANTITIES)
-    return f"series-{setting.setting}" if is_sampled else ""
 
 
 def _figure(settings: Iterable[SettingFinding], folder: RunsPlace) -> Figure | None:
