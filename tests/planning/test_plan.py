@@ -524,6 +524,12 @@ def test_threads_are_set_in_one_place_and_count_from_one(home):
         make_plan(home, ["+env.OMP_NUM_THREADS=0"])
 
 
+def test_arguments_of_compile_are_refused_if_nothing_is_compiled(home):
+    with pytest.raises(InputError, match=r"compile_options\.dynamic=true has no effect.* add compile=null,default"):
+        make_plan(home, ["compile_options.dynamic=null,true"])
+    assert make_plan(home, ["compile_options.dynamic=true", "compile=null,default"]).manifest.settings
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs", "message"),
     [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
@@ -284,6 +285,20 @@ def refuse_unmeasurable(points: Sequence[CheckedPoint], options: Options, file_o
         _refuse_conflicts(point.config, options.limits, file_of)
     _refuse_unused_axes(points)
     _refuse_unreferenced_axes(points)
+    _refuse_idle_compile_options(points)
+
+
+def _refuse_idle_compile_options(points: Sequence[CheckedPoint]) -> None:
+    """Raise InputError for arguments of torch.compile in a sweep that compiles nothing."""
+    if any(point.config.compile for point in points):
+        return
+    for point in points:
+        for name, value in asdict(point.config.compile_options).items():
+            if value not in (None, False):
+                raise InputError(
+                    f"compile_options.{name}={override_value(value)} has no effect, because no setting is compiled: add "
+                    "compile=null,default to the command"
+                )
 
 
 def _refuse_unfit_task(config: SettingConfig, rate: str | None, file_of: FileOf) -> None:
