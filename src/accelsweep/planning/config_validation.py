@@ -296,8 +296,8 @@ def _refuse_idle_compile_options(points: Sequence[CheckedPoint]) -> None:
         for name, value in asdict(point.config.compile_options).items():
             if value not in (None, False):
                 raise InputError(
-                    f"compile_options.{name}={override_value(value)} has no effect, because no setting is compiled: add "
-                    "compile=null,default to the command"
+                    f"compile_options.{name}={override_value(value)} has no effect, because no setting is compiled: "
+                    "add compile=null,default to the command"
                 )
 
 
