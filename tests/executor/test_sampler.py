@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -141,15 +142,16 @@ def test_throttling_by_heat_is_the_share_of_time_that_the_driver_counts(
 def test_a_process_of_somebody_else_on_the_device_is_foreign(
     tmp_path: Path, simulated_device: Callable[..., ProcessUsage]
 ) -> None:
-    usage = simulated_device()
-    usage.write()
+    simulated_device()
     with (
         Sampler(tmp_path, 0.02, "simulated", Lease("simulated", ("0",), ())) as sampler,
-        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as other,
+        idle() as rank,
+        idle() as other,
     ):
-        sampler.watch({0: os.getpid()})
+        uses_the_device(tmp_path, rank)
+        sampler.watch({0: rank.pid})
         time.sleep(0.15)
-        (tmp_path / "device" / "processes" / f"{other.pid}.json").write_text(json.dumps({"bytes": 1, "busy": 1.0}))
+        uses_the_device(tmp_path, other)
         time.sleep(0.2)
         other.kill()
         other.wait()
@@ -157,6 +159,33 @@ def test_a_process_of_somebody_else_on_the_device_is_foreign(
     rows = read_samples(tmp_path).rows
     counts = [row["gpu0_foreign_processes"] for row in rows if "gpu0_foreign_processes" in row]
     assert [count for count, _ in groupby(counts)] == [0, 1, 0]
+
+
+def test_a_worker_of_a_rank_in_a_session_of_its_own_is_not_foreign(
+    tmp_path: Path, simulated_device: Callable[..., ProcessUsage]
+) -> None:
+    """Torchrun starts its workers like that."""
+    simulated_device()
+    with Sampler(tmp_path, 0.02, "simulated", Lease("simulated", ("0",), ())) as sampler, idle() as worker:
+        sampler.watch({0: os.getpid()})
+        uses_the_device(tmp_path, worker)
+        time.sleep(0.2)
+    counts = {row["gpu0_foreign_processes"] for row in read_samples(tmp_path).rows if "gpu0_foreign_processes" in row}
+    assert counts == {0}
+
+
+@contextmanager
+def idle() -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process in a session of its own that waits, and end it."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
+def uses_the_device(folder: Path, process: subprocess.Popen[bytes]) -> None:
+    file = folder / "device" / "processes" / f"{process.pid}.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps({"bytes": 1, "busy": 1.0}))
 
 
 def test_a_driver_that_vanishes_in_mid_run_leaves_a_gap_with_its_reason(
@@ -214,8 +243,9 @@ def test_the_trials_of_a_search_are_one_series(tmp_path: Path) -> None:
         with Sampler(tmp_path / trial, 0.02, "cpu", NO_LEASE):
             time.sleep(0.1)
         append_samples(tmp_path, tmp_path / trial)
-    samples, last = read_samples(tmp_path), read_samples(tmp_path / "16")
+    samples, first, last = (read_samples(folder) for folder in (tmp_path, tmp_path / "8", tmp_path / "16"))
     assert samples.rows[-len(last.rows) :] == last.rows
+    assert samples.cpu_seconds == pytest.approx(first.cpu_seconds + last.cpu_seconds)
     assert len(samples.rows) > len(last.rows)
     append_samples(tmp_path, tmp_path / "32")
     assert read_samples(tmp_path) == samples, "a trial without samples"

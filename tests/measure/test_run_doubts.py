@@ -113,7 +113,7 @@ def test_doubts_on_a_device_rest_on_what_was_read_during_the_window():
         "temperature_drift": "GPU changed from 40 to 60 degrees Celsius during the window"
     }
     assert series_codes(foreign_processes=[0, 0, 1, 2]) == {
-        "foreign_process": "other processes were using GPU for 50% of the window"
+        "foreign_process": "other processes were using GPU in 2 of 4 readings"
     }
 
 
@@ -121,6 +121,23 @@ def test_a_calm_window_takes_back_what_two_states_around_it_suggested():
     before = [*run_doubts.device_doubts(*states(celsius=60)), *run_doubts.device_doubts(*states(foreign_processes=[7]))]
     assert series_codes(before, celsius=[58.0] * 8, foreign_processes=[0.0] * 8) == {}
     assert set(series_codes(before, sm_mhz=[1500.0] * 8)) == {"temperature_drift", "foreign_process"}
+
+
+def test_few_readings_of_the_temperature_take_nothing_back():
+    before = run_doubts.device_doubts(*states(celsius=60))
+    assert set(series_codes(before, celsius=[58.0] * 4)) == {"temperature_drift"}
+
+
+def test_a_device_that_was_not_read_keeps_the_doubts_on_it():
+    before = run_doubts.device_doubts(*states(foreign_processes=[7]))
+    readings = {0: {"foreign_processes": [0.0] * 9}, 1: {"sm_mhz": [1500.0] * 9}}
+    assert run_doubts.with_series_doubts(before, readings, ("GPU",)) == before
+
+
+def test_foreign_processes_are_named_if_they_were_seen_at_either_end():
+    before = run_doubts.device_doubts(*states(foreign_processes=[7]))
+    message = series_codes(before, foreign_processes=[0, 1])["foreign_process"]
+    assert message == "other processes were using GPU in 1 of 2 readings (other processes are using GPU: 7)"
 
 
 def test_the_drivers_own_reason_for_throttling_is_kept():

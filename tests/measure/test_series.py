@@ -63,6 +63,13 @@ def test_the_summary_covers_the_window_alone_and_all_devices_together() -> None:
     assert summaries(rows, 20.0, 30.0) == {}
 
 
+def test_a_row_is_assigned_to_the_window_by_the_row_before_of_its_own_node() -> None:
+    rows = [{"seconds": 0.0, "since": -1.0, "host_cpu_cores": 1.0}, {"seconds": 2.0, "host1_cpu_cores": 1.0}]
+    rows.append({"seconds": 2.1, "since": 0.0, "host_cpu_cores": 9.0})
+    assert summaries(rows, 1.0, 3.0)["host_cpu_cores_mean"].scope == "2 readings in the window"
+    assert summaries(rows, 1.5, 3.0) == {}
+
+
 def test_every_summary_is_a_listed_metric_in_its_unit() -> None:
     rows = [{"seconds": float(number), **{f"{name}": 1.0 for name in SAMPLED}} for number in range(3)]
     found = summaries(rows, 0.0, 3.0)

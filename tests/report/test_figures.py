@@ -27,7 +27,7 @@ from accelsweep.report.figures.memory import memory_figure
 from accelsweep.report.figures.quality import quality_figure
 from accelsweep.report.figures.rate import MAX_LINES, heatmap_figure, throughput_figure
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
-from accelsweep.report.figures.series import meaning, series_figure
+from accelsweep.report.figures.series import MAX_POINTS, meaning, series_figure
 from accelsweep.report.figures.speedup import FIRST_SCREEN_ROWS, speedup_figure
 from accelsweep.report.figures.steps import MAX_BANDS, MAX_RUNS, selected_runs, steps_figure
 from accelsweep.report.figures.tradeoff import tradeoff_figures
@@ -489,7 +489,7 @@ def test_readings_of_the_baseline_are_drawn_with_the_mean_of_its_devices_and_at_
     powers = [row["value"] for row in figure.rows if row["quantity"] == "gpu_power_watts"]
     assert set(powers) == {150.0}
     runs = {row["run"] for row in figure.rows}
-    assert len(powers) == 75 * len(runs), "every second reading of each run"
+    assert len(powers) == MAX_POINTS * len(runs), "150 readings were averaged"
     assert {row["band"] for row in figure.rows} == {"power, to 150 W", "cores of the machine, to 1.50"}
     for palette in (LIGHT, DARK):
         assert texts(svg_of(figure, palette)) >= {"power, to 150 W", "seconds since the window opened"}
@@ -502,14 +502,23 @@ def test_each_sampled_setting_has_a_picture_beside_the_page_to_which_its_row_lin
     sampled = first.model_copy(update={"metrics": {"host_cpu_cores_mean": metric}})
     sampled_findings = findings.model_copy(update={"settings": (sampled, *rest)})
     content = build_content(sampled_findings, Series(tmp_path / "series.parquet"))
-    name = f"series-{first.setting}"
-    assert list(content.pictures) == [name]
+    (name,) = content.pictures
+    assert name.startswith(f"series-{first.setting}-")
     assert {f"{name}.svg", f"{name}.csv"} <= render_files(content).keys()
     (settings,) = [table for table in content.tables if table.name == "settings"]
     assert [line.href for lines in settings.details for line in lines if line.href] == [f"{name}.svg"]
     unreadable = build_content(sampled_findings, Series(tmp_path / "missing.parquet"))
     (settings,) = [table for table in unreadable.tables if table.name == "settings"]
     assert not [line.href for lines in settings.details for line in lines if line.href], "no link leads nowhere"
+
+
+def test_the_rows_of_two_nodes_are_averaged_in_one_line(findings, tmp_path):
+    seconds = [number / 4 for number in range(16)]
+    memory = {"host_memory_bytes": [1e9, None] * 8, "host1_memory_bytes": [None, 1e9] * 8}
+    cores = {"host_cpu_cores": [1.0, None] * 8, "host1_cpu_cores": [None, 3.0] * 8}
+    readings(tmp_path / "series.parquet", seconds, **memory, **cores)
+    figure = series_figure(findings, Series(tmp_path / "series.parquet"))
+    assert {row["value"] for row in figure.rows if row["quantity"] == "host_cpu_cores"} == {2.0}
 
 
 def test_the_power_limit_is_a_dashed_line_in_the_band_of_the_power(findings, tmp_path):

@@ -215,9 +215,9 @@ def main(arguments: list[str] | None = None) -> int:
     def write_findings() -> None:
         folder = planned_sweep(root)
         findings = analyse_folder(folder)
-        if any(closer_look(folder, findings) for closer_look in registry.loaded("closer_look")):
-            findings = analyse_folder(folder)
         findings.write(folder.findings)
+        if any(closer_look(folder, findings) for closer_look in registry.loaded("closer_look")):
+            analyse_folder(folder).write(folder.findings)
         clamp_sweep_times(folder)
 
     return exit_code_of(write_findings)

@@ -6,7 +6,7 @@ import json
 import os
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -114,8 +114,13 @@ def write_record(
     all_doubts = [*(doubt for result in results.values() for doubt in result.doubts), *doubts]
     window = samples.span if config.whole_process or largest_batch is not None else phases.get("window")
     if window is not None:
+        readings: Mapping[int, Mapping[str, Sequence[float]]] = device_readings(samples.rows, *window)
+        if largest_batch is not None:  # it has no rate that heat or a power limit could affect
+            readings = {number: _only({"foreign_processes"}, read) for number, read in readings.items()}
+        elif config.whole_process:  # it begins on a cold device
+            readings = {number: _only(read.keys() - {"celsius"}, read) for number, read in readings.items()}
         names = () if effective is None else effective.device_names
-        all_doubts = with_series_doubts(all_doubts, device_readings(samples.rows, *window), names)
+        all_doubts = with_series_doubts(all_doubts, readings, names)
     expects_steps = largest_batch is None and not config.whole_process
     if conclusion.outcome is Outcome.measured and not has_steps and expects_steps:
         all_doubts.append(_NO_STEPS)
@@ -155,6 +160,10 @@ def write_record(
     for rank in range(spec.world_size):
         for path in (spec.rank_steps(rank), spec.rank_window(rank), spec.heartbeat(rank)):
             path.unlink(missing_ok=True)
+
+
+def _only(names: Set[str], readings: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
+    return {name: values for name, values in readings.items() if name in names}
 
 
 def _series_metrics(samples: Samples, window: tuple[float, float] | None) -> dict[str, Metric]:
@@ -233,8 +242,7 @@ def _write_series(samples: Samples, phases: Mapping[str, tuple[float, float]], t
         "phase": pa.array([phase_at(row["seconds"]) for row in rows], pa.string()),
     }
     for column in columns_of(rows):
-        if column != "seconds":
-            table[column] = pa.array([row.get(column) for row in rows], pa.float64())
+        table[column] = pa.array([row.get(column) for row in rows], pa.float64())
     described = pa.table(table).replace_schema_metadata({"reasons": json.dumps(samples.reasons)})
     pq.write_table(described, target, compression="zstd")
 

@@ -21,7 +21,6 @@ from typing import Any, NoReturn
 
 from accelsweep.devices import linux
 from accelsweep.devices.clock import monotonic
-from accelsweep.devices.device_kind import process_group
 from accelsweep.devices.kinds import kind_of, telemetry_session
 from accelsweep.executor.device_lease import Lease
 from accelsweep.ipc import Signals
@@ -123,17 +122,17 @@ def _identities(accelerator: str, lease: Lease) -> Sequence[str]:
 
 @dataclass
 class _Readers:
-    """What is sampled, and the process groups of the ranks."""
+    """What is sampled, and the process IDs of the ranks."""
 
     sampling: Sampling
-    groups: set[int]
+    ranks: set[int]
 
 
 def _readers(accelerator: str, identities: Sequence[str], node: int) -> _Readers:
-    groups = set[int]()
+    ranks = set[int]()
     first = node * len(identities)
-    devices = [DeviceReader(first + index, name, accelerator, groups) for index, name in enumerate(identities)]
-    return _Readers(Sampling([HostReader(node), PackageReader(node), *devices]), groups)
+    devices = [DeviceReader(first + index, name, accelerator, ranks) for index, name in enumerate(identities)]
+    return _Readers(Sampling([HostReader(node), PackageReader(node), *devices]), ranks)
 
 
 def _sample(path: Path, seconds: float, accelerator: str, readers: _Readers, pipe: int) -> None:
@@ -144,7 +143,7 @@ def _sample(path: Path, seconds: float, accelerator: str, readers: _Readers, pip
         stack.enter_context(telemetry_session(accelerator))
         file.write(json.dumps({"epoch": time.time() - monotonic()}) + "\n")
         while True:
-            rows.append(sampling.sample(monotonic()))
+            rows.append(sampling.sample(last := monotonic()))
             if len(rows) == _ROWS_BETWEEN_WRITES:
                 _write(file, rows)
             number += 1
@@ -155,9 +154,9 @@ def _sample(path: Path, seconds: float, accelerator: str, readers: _Readers, pip
                 *lines, pending = pending.split(b"\n")
                 for rank, pid in (map(int, line.split()) for line in lines):
                     sampling.readers.append(RankReader(rank, pid))
-                    readers.groups.update(group for group in [process_group(pid)] if group is not None)
+                    readers.ranks.add(pid)
                 if not received:  # the run has ended
-                    if left < seconds / 2:  # counters are too coarse for a rate over less
+                    if monotonic() - last > seconds / 2 or number == 1:  # counters are too coarse for a rate over less
                         rows.append(sampling.sample(monotonic()))
                     _write(file, rows)
                     file.write(json.dumps({"reasons": sampling.reasons, "cpu_seconds": time.process_time()}) + "\n")
@@ -195,7 +194,7 @@ def read_samples(folder: Path) -> Samples:
     """
     found, first_epoch = Samples(), None
     for path in sorted(folder.glob(f"*{SAMPLES_FILE}"), key=lambda path: (path.name != SAMPLES_FILE, path.name)):
-        shift = 0.0
+        shift, before, cpu_seconds = 0.0, None, 0.0
         for line in path.read_text("utf-8").splitlines():
             try:
                 document = json.loads(line)
@@ -203,18 +202,25 @@ def read_samples(folder: Path) -> Samples:
                 sys.stderr.write(f"{path.name}: a line is damaged\n")
                 continue
             if "seconds" in document:
-                found.rows.append({**document, "seconds": document["seconds"] + shift})
+                row = {**document, "seconds": document["seconds"] + shift}
+                found.rows.append(row if before is None else {**row, "since": before})
+                before = row["seconds"]
             elif "epoch" in document:
-                first_epoch = document["epoch"] if first_epoch is None else first_epoch
-                shift = document["epoch"] - first_epoch if path.name != SAMPLES_FILE else 0.0
+                if path.name == SAMPLES_FILE:
+                    first_epoch = document["epoch"]
+                elif first_epoch is None:  # without the first node, nothing is known about its clock
+                    break
+                shift, before = document["epoch"] - first_epoch, None
             else:
                 found.reasons |= document["reasons"]
-                found.cpu_seconds = max(found.cpu_seconds or 0.0, document["cpu_seconds"])
+                cpu_seconds += document["cpu_seconds"]  # a file has several trials
+                found.cpu_seconds = max(found.cpu_seconds or 0.0, cpu_seconds)
     found.rows.sort(key=lambda row: row["seconds"])
     return found
 
 
 def append_samples(folder: Path, source: Path) -> None:
-    """Append what was sampled in the folder `source`, such as that of a trial, to the file in `folder`."""
-    with suppress(FileNotFoundError), samples_path(folder).open("ab") as file:
-        file.write(samples_path(source).read_bytes())
+    """Append what was sampled in the folder `source`, such as that of a trial, to the files in `folder`."""
+    for path in source.glob(f"*{SAMPLES_FILE}"):
+        with (folder / path.name).open("ab") as file:
+            file.write(path.read_bytes())

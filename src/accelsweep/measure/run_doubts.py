@@ -9,7 +9,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from accelsweep.devices.linux import allowed_cores
@@ -404,7 +404,7 @@ def device_doubts(before: MachineState, after: MachineState) -> list[Doubt]:
 _FEW_READINGS = 3
 """The temperature at either end of a window is the mean of this many readings."""
 
-SERIES_CODES = {
+_SERIES_CODES = {
     "power_capped": "power_capped",
     "celsius": "temperature_drift",
     "foreign_processes": "foreign_process",
@@ -415,18 +415,39 @@ SERIES_CODES = {
 def with_series_doubts(
     doubts: Iterable[Doubt], devices: Mapping[int, Mapping[str, Sequence[float]]], names: Sequence[str]
 ) -> list[Doubt]:
-    """Return a run's doubts, those on its devices resting on what was read during the window wherever there is any.
+    """Return a run's doubts, with those on its devices that rest on what was read during the window.
 
-    `devices` contains the readings by the device's number and the quantity, and `names` the devices' names.
+    They replace those that rest on two states if all devices were read. Where a driver names its reason for throttling,
+    that doubt stays. `devices` contains the readings by the device's number and the quantity, and `names` the devices'
+    names.
     """
-    replaced = {SERIES_CODES[quantity] for readings in devices.values() for quantity in readings.keys() & SERIES_CODES}
-    found = [doubt for doubt in doubts if doubt.code not in replaced]
-    is_known = any(doubt.code == "throttled" for doubt in found)  # the driver's reasons say more
+    given = list(doubts)
+    replaced = {
+        code
+        for quantity, code in _SERIES_CODES.items()
+        if devices and all(_is_enough(quantity, readings) for readings in devices.values())
+    }
+    found = [doubt for doubt in given if doubt.code not in replaced]
+    is_known = any(doubt.code == "throttled" for doubt in found)
     for number, readings in devices.items():
-        name = names[min(number, len(names) - 1)] if names else f"device {number}"
+        name = names[min(number, len(names) - 1)] if names else "device"
         name = name if len(devices) == 1 else f"{name} {number}"
-        found += [doubt for doubt in _series_doubts(name, readings) if not (is_known and doubt.code == "throttled")]
-    return found
+        found += [
+            doubt
+            for doubt in _series_doubts(name, readings)
+            if doubt.code in replaced or (doubt.code == "throttled" and not is_known)
+        ]
+    users = next((doubt for doubt in given if doubt.code == "foreign_process"), None)  # it names the processes
+    return [
+        replace(doubt, message=f"{doubt.message} ({users.message})")
+        if users is not None and doubt.code == "foreign_process" and doubt is not users
+        else doubt
+        for doubt in found
+    ]
+
+
+def _is_enough(quantity: str, readings: Mapping[str, Sequence[float]]) -> bool:
+    return len(readings.get(quantity, ())) >= (2 * _FEW_READINGS if quantity == "celsius" else 1)
 
 
 def _series_doubts(name: str, readings: Mapping[str, Sequence[float]]) -> Iterator[Doubt]:
@@ -438,13 +459,13 @@ def _series_doubts(name: str, readings: Mapping[str, Sequence[float]]) -> Iterat
         limit = f" ({statistics.fmean(watts):.0f} W)" if watts else ""
         yield _power_capped_doubt(f"{name} was at its power limit{limit} for {share:.0%} of the window")
     celsius = readings.get("celsius", ())
-    if len(celsius) >= 2 * _FEW_READINGS:
+    if _is_enough("celsius", readings):
         ends = statistics.fmean(celsius[:_FEW_READINGS]), statistics.fmean(celsius[-_FEW_READINGS:])
         yield from _temperature_drift(name, *ends, "during the window")
     foreign = readings.get("foreign_processes", ())
     if foreign and max(foreign) > 0:
-        share = sum(count > 0 for count in foreign) / len(foreign)
-        yield _foreign_process_doubt(f"other processes were using {name} for {share:.0%} of the window")
+        seen = sum(count > 0 for count in foreign)
+        yield _foreign_process_doubt(f"other processes were using {name} in {seen} of {len(foreign)} readings")
 
 
 def governor(name: str | None) -> Doubt | None:

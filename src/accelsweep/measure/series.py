@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
@@ -22,6 +23,9 @@ from accelsweep.measure.energy import PackageEnergy
 from accelsweep.measure.run_doubts import POWER_CAPS, held_back_share
 from accelsweep.measure.timed_window import quantile
 from accelsweep.metrics import SAMPLED, STATISTICS, Metric, quantity_of
+
+TIMES = ("seconds", "since")
+"""The time of a row, and that of the row before it on the same node, on the clock of the first node."""
 
 
 class Reading(NamedTuple):
@@ -107,12 +111,12 @@ _DEVICE_GAUGES = {
 
 
 class DeviceReader:
-    """Reads one device through its driver. Processes outside of `groups`, the ranks' process groups, are foreign."""
+    """Reads one device through its driver. Processes of other groups that do not descend from `ranks` are foreign."""
 
-    def __init__(self, number: int, identity: str, accelerator: str, groups: Collection[int]) -> None:
-        """`identity` is the device's name in the telemetry of its kind."""
+    def __init__(self, number: int, identity: str, accelerator: str, ranks: Collection[int]) -> None:
+        """`identity` is the device's name in the telemetry of its kind; `ranks` are process IDs."""
         self.prefix = f"gpu{number}"
-        self._identity, self._accelerator, self._groups = identity, accelerator, groups
+        self._identity, self._accelerator, self._ranks = identity, accelerator, ranks
         self._held_back: Mapping[str, Sequence[float] | None] = {}
 
     def read(self) -> Reading:
@@ -120,16 +124,24 @@ class DeviceReader:
         found = telemetry_of(self._accelerator).readings(self._identity)
         gauges = {name: float(found[key]) for key, name in _DEVICE_GAUGES.items() if found.get(key) is not None}
         gauges |= self._held_back_shares(found.get("held_back") or {}, found.get("throttles"))
-        if self._groups and (pids := found.get("processes")) is not None and all(map(host.pid_exists, pids)):
-            gauges["foreign_processes"] = float(sum(process_group(pid) not in self._groups for pid in pids))
+        if self._ranks and (pids := found.get("processes")) is not None and all(map(host.pid_exists, pids)):
+            groups = {process_group(rank) for rank in self._ranks} | {None}  # None: a process that has just ended
+            others = [pid for pid in pids if process_group(pid) not in groups and not self._descends(pid)]
+            gauges["foreign_processes"] = float(len(others))
         return Reading(gauges, {})
+
+    def _descends(self, pid: int) -> bool:
+        """Return whether a process descends from a rank, such as a worker of a launcher in a session of its own."""
+        with suppress(psutil.Error):
+            return any(parent.pid in self._ranks for parent in psutil.Process(pid).parents())
+        return False
 
     def _held_back_shares(
         self, held_back: Mapping[str, Sequence[float] | None], throttles: Collection[str] | None
     ) -> dict[str, float]:
         """Return the shares of time at the power limit and throttled otherwise, since the last reading.
 
-        Without the driver's counters, these are its reasons at this moment.
+        Where the driver's counters count nothing, these are its reasons at this moment, some of which have no counter.
         """
         before, self._held_back = self._held_back, held_back
         found: dict[str, float] = {}
@@ -139,7 +151,8 @@ class DeviceReader:
                 found[name] = max(found.get(name, 0.0), share)
         if throttles is not None:
             now = {_name_of(reason) for reason in throttles}
-            found = {name: float(name in now) for name in ("power_capped", "throttled")} | found
+            for name in ("power_capped", "throttled"):
+                found[name] = found.get(name) or float(name in now)
         return found
 
 
@@ -202,16 +215,19 @@ def device_readings(rows: Sequence[Mapping[str, float]], start: float, end: floa
 
 
 def _window(rows: Sequence[Mapping[str, float]], start: float, end: float) -> dict[str, list[float]]:
-    """Return each column's values in the window. A row belongs to it if most of the time since the row before does."""
+    """Return each column's values in the window. A row belongs to it if most of the time since the row before does.
+
+    The row before is that of the same node (`since`).
+    """
     values: dict[str, list[float]] = {}
     for before, row in pairwise(rows):
-        if start <= (before["seconds"] + row["seconds"]) / 2 <= end:
+        if start <= (row.get("since", before["seconds"]) + row["seconds"]) / 2 <= end:
             for column, value in row.items():
-                if column != "seconds" and math.isfinite(value):
+                if column not in TIMES and math.isfinite(value):
                     values.setdefault(column, []).append(value)
     return values
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the columns of all rows, in order of appearance."""
-    return list(dict.fromkeys(column for row in rows for column in row))
+    """Return the columns of all rows except their times, in order of appearance."""
+    return [column for column in dict.fromkeys(column for row in rows for column in row) if column not in TIMES]

@@ -106,7 +106,8 @@ _CORE: dict[str, Caption] = {
     "learning": Caption(
         "How the models learned",
         "Training loss and validations of the quality phase, or on the way to a target, a thin line per repeat. The "
-        "loss is that of rank 0, averaged over consecutive steps; a dot is a validation. Each band is scaled to its "
+        "loss is that of rank 0, averaged over consecutive steps; a dot is a validation. With several folds, the curve "
+        "is that of the first. Each band is scaled to its "
         "values; its title gives those at the bottom and at the top. Settings that were trained on the same samples "
         "differ by their options and by chance.",
     ),

@@ -46,6 +46,8 @@ def write_files(folder: ReportPlace, method: str | None = None) -> list[str]:
         )
     files = render_files(build_content(Findings.read(folder.findings), folder, method))
     replace_files(files, folder.report)
+    for stale in {path.name for path in folder.report.glob("series-*-*.*")} - files.keys():
+        (folder.report / stale).unlink(missing_ok=True)
     return list(files)
 
 

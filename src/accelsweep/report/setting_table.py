@@ -11,6 +11,7 @@ from pydantic_core import to_jsonable_python
 
 from accelsweep import registry
 from accelsweep.metrics import MEMORY_METRICS, SAMPLED, MetricInfo, metrics
+from accelsweep.plain_json import sha256_text
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.run_record import doubt_description
@@ -237,9 +238,9 @@ def _details(
 
 
 def picture_of(setting: SettingFinding) -> str:
-    """Return the name of the files with what was sampled of a setting; empty if nothing was."""
+    """Return the name of the files with what was sampled of a setting on its hardware; empty if nothing was."""
     is_sampled = any(f"{quantity}_mean" in setting.metrics for quantity in SAMPLED)
-    return f"series-{setting.setting}" if is_sampled else ""
+    return f"series-{setting.setting}-{sha256_text(setting.hardware or '')[:4]}" if is_sampled else ""
 
 
 def absent_metrics(findings: Findings) -> list[str]:

@@ -62,7 +62,8 @@ def explained(*arguments: Any, **options: Any) -> Explanation:
 
 
 GPU = {"accelerator": "cuda", "device_names": ("NVIDIA A100-SXM4-40GB",)}
-CORES = {"before": {"host": "node1", "cores_usable": 8}}
+CORES = {"before": {"host": "node1", "cores_usable": 8, "cores_logical": 8}}
+PART = {"before": {"host": "node1", "cores_usable": 8, "cores_logical": 64}}
 
 PROGRAMMED = {
     "compiled in the window": (COMPILE, COMPUTING | {"recompilations": 3.0}, {}, Cause.recompiling, "3 graphs"),
@@ -94,8 +95,8 @@ PROGRAMMED = {
     ),
     "a slow loop": (BF16, parts(overhead=0.7), {}, Cause.loop_overhead, "the loop around the model took 70 %"),
     "a power limit": (
-        *(BATCH, BUSY_GPU | {"gpu_power_capped_mean": 0.9, "gpu_power_limit_watts_mean": 400.0}, BUSY_GPU),
-        *(Cause.power_limit, "for 90 % of the window, at 400 W"),
+        *(DEVICES, BUSY_GPU | threads(2) | {"gpu_power_capped_mean": 0.9, "gpu_power_limit_watts_mean": 400.0}),
+        *({"gpu_power_capped_mean": 0.1} | threads(2), Cause.power_limit, "for 90 % of the window, at 400 W"),
     ),
     "TF32": (
         *(BF16, BUSY_GPU | {"effective": GPU}, BUSY_GPU | {"effective": {**GPU, "matmul_precision": "high"}}),
@@ -147,14 +148,58 @@ def test_a_faster_setting_and_one_that_was_not_meant_to_be_faster_need_no_cause(
     assert build_section(analysed(simulated, OPTIMIZER, parts(data_wait=0.6), {})) is None
 
 
-def profile(*, device: bool = False, **seconds: float) -> StepProfile:
-    """Return the profile of a step of one second, whose operators took so long."""
+def test_a_part_of_a_machine_whose_other_part_is_busy_does_not_lack_cores(simulated):
+    waiting = parts(data_wait=0.6) | {"host_cpu_cores_mean": 30.0, "effective": GPU, "environment": PART}
+    assert explained(simulated, BF16, waiting, {}).cause is Cause.waiting_for_data
+
+
+def test_a_board_that_always_runs_at_its_power_limit_is_not_held_back_by_it(simulated):
+    capped = BUSY_GPU | threads(2) | {"gpu_power_capped_mean": 1.0}
+    assert explained(simulated, DEVICES, capped, capped).cause is None
+
+
+def test_a_loop_that_takes_longer_than_computing_is_not_a_matter_of_small_kernels(simulated):
+    loop = parts(overhead=0.6) | {"device_behind_share": 0.0, "effective": GPU}
+    assert explained(simulated, BF16, loop, {}).cause is Cause.loop_overhead
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        ({"precision": "bf16-mixed"}, {"precision": "32-true"}),
+        ({"compile": "default"}, {"compile": None}),
+        ({"devices": 2}, {"devices": 1}),
+        ({"batch_size": 64}, {"batch_size": 32}),
+        ({"matmul_precision": "high"}, {"matmul_precision": "highest"}),
+    ],
+    ids=str,
+)
+def test_a_setting_that_gives_up_what_makes_it_fast_needs_no_cause(simulated, axes):
+    assert build_section(analysed(simulated, axes, parts(data_wait=0.6), {}, ratio=0.8)) is None
+
+
+def test_a_rate_over_a_whole_training_is_not_explained_by_a_step(simulated):
+    generator = random.Random(1)
+    rows = [
+        simulated.make_run(
+            one, block, 1000.0, results_per_hour=speed + 0.01 * generator.random(), **parts(data_wait=0.6)
+        )
+        for one, speed in zip(BATCH, (10.0, 8.0), strict=True)
+        for block in range(5)
+    ]
+    analysis = Analysis.of(rows, simulated.make_manifest(BATCH, 5, rate="results_per_hour"))
+    assert analysis.comparisons[1].verdict is Verdict.slower
+    assert build_section(analysis) is None
+
+
+def profile(*, step: float = 1.0, device: bool = False, **seconds: float) -> StepProfile:
+    """Return the profile of a step, whose operators took so long."""
     rows = tuple(
         OperatorTime(name=f"aten::{name}", calls=1, host_seconds=took, device_seconds=took if device else None)
         for name, took in seconds.items()
     )
     return StepProfile(
-        warmup_steps=5, steps=10, step_seconds=1.0, device="cuda", device_name="A", operators=rows, modules=()
+        warmup_steps=5, steps=10, step_seconds=step, device="cuda", device_name="A", operators=rows, modules=()
     )
 
 
@@ -165,20 +210,21 @@ PROFILED = {
     ),
     "small kernels": (
         *(profile(device=True, addmm=0.3), profile(device=True, addmm=0.9)),
-        *(Cause.small_kernels, "during 30 % of a profiled step"),
+        *(Cause.small_kernels, "during 30 % of a step"),
     ),
     "an operator": (
-        *(profile(addmm=0.5, mm=0.3, sum=0.1), profile(addmm=0.2, mm=0.1, sum=0.05)),
+        *(profile(addmm=0.5, mm=0.3, sum=0.1), profile(step=0.5, addmm=0.2, mm=0.1, sum=0.05)),
         *(Cause.slower_operators, "addmm took 300 ms per step longer"),
     ),
     "two operators": (
-        *(profile(addmm=0.3, mm=0.3, sum=0.3), profile(addmm=0.1, mm=0.15, sum=0.2)),
+        *(profile(addmm=0.3, mm=0.3, sum=0.3), profile(step=0.5, addmm=0.1, mm=0.15, sum=0.2)),
         *(Cause.slower_operators, "addmm and mm took 350 ms per step longer"),
     ),
     "elementwise work": (
         *(profile(add=0.7, addmm=0.2), profile(add=0.7, addmm=0.2)),
         *(Cause.other_operations, "take only 20 % of the baseline's step"),
     ),
+    "the same step of other operators": (profile(mm=0.9), profile(addmm=0.9), None, None),
     "nothing": (profile(addmm=0.95), profile(addmm=0.95), None, None),
     "no profile of the baseline": (profile(addmm=0.95), None, None, None),
 }

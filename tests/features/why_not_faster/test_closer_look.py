@@ -8,6 +8,7 @@ import pytest
 from home import Home
 
 from accelsweep.errors import InputError
+from accelsweep.features.profile.model import PROFILE_FILE, profiles_folder
 from accelsweep.features.why_not_faster import closer_look
 from accelsweep.features.why_not_faster.model import Cause, Explanation, WhyNotFaster
 from accelsweep.records.estimates import Verdict
@@ -85,13 +86,22 @@ def test_slow_steps_are_not_profiled_unasked(example_sweep, profiled, monkeypatc
     assert not profiled
 
 
-def test_a_profile_that_fails_is_no_failure_of_the_sweep(example_sweep, monkeypatch, capsys):
+def test_one_pair_is_profiled_per_sweep(example_sweep, profiled):
+    file = profiles_folder(example_sweep) / "any" / PROFILE_FILE
+    file.parent.mkdir(parents=True)
+    file.touch()
+    assert not closer_look.profile_one_pair(example_sweep, findings_of(example_sweep, None))
+    assert not profiled
+
+
+@pytest.mark.parametrize("error", [InputError("the disk is full"), OSError("the disk is full")])
+def test_a_profile_that_fails_is_no_failure_of_the_sweep(example_sweep, monkeypatch, capsys, error):
     def fail(*_):
-        raise InputError("the device is in use by another sweep")
+        raise error
 
     monkeypatch.setattr(closer_look, "profile_setting", fail)
     assert not closer_look.profile_one_pair(example_sweep, findings_of(example_sweep, None))
-    assert capsys.readouterr().err == "not profiled: the device is in use by another sweep\n"
+    assert capsys.readouterr().err == "not profiled: the disk is full\n"
 
 
 NARROW = '''

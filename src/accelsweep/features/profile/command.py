@@ -91,6 +91,7 @@ def profile_setting(
     setting needs several nodes, NotProfiled if the run failed, and KeyboardInterrupt if interrupted.
     """
     signals, limits = Signals(), Manifest.read(folder.manifest).options.limits
+    limits = limits.model_copy(update={"sample_seconds": None})
     check_disk_space(folder.root, limits)
     profiles_folder(folder).mkdir(exist_ok=True)
     with (

@@ -1,12 +1,13 @@
 """Finds what keeps a setting from being faster than its baseline, in what both of them have measured.
 
-Each test looks at one possible cause and returns its evidence in words, or None. The first cause that is found counts:
-causes that explain others come first, such as too few cores before waiting for data. A cause must account for a
-substantial part of the step (`results.SUBSTANTIAL`, `results.MAJORITY`), so that an ordinary run has none.
+Each test looks for one possible cause and returns its evidence in words, or None. The first cause that is found counts:
+causes that explain others come first, such as too few cores before waiting for data. The thresholds are such that an
+ordinary run has no cause.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
@@ -15,7 +16,7 @@ from accelsweep.analysis.analyse_sweep import Analysis
 from accelsweep.analysis.run_results import SettingRuns
 from accelsweep.devices.datasheets import datasheet_flops_per_second
 from accelsweep.devices.kinds import kind_or_unknown
-from accelsweep.features.profile.model import stored_profiles
+from accelsweep.features.profile.model import SettingProfile, stored_profiles
 from accelsweep.features.profile.step_profile import PYTHON, StepProfile
 from accelsweep.features.why_not_faster.model import Cause, Explanation, WhyNotFaster
 from accelsweep.measure.operators import is_cast, is_matmul
@@ -23,13 +24,14 @@ from accelsweep.measure.run_doubts import SATURATED
 from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import SettingFinding
 from accelsweep.report import formatting as fmt
-from accelsweep.results import BEHIND, MAJORITY, SUBSTANTIAL
+from accelsweep.results import BEHIND, COMPUTE, MAJORITY, SUBSTANTIAL
+from accelsweep.run_config import SettingConfig
 from accelsweep.significant_digits import count_of
 
 FORMAT_KEYS = frozenset({"precision", "matmul_precision"})
 DEVICE_KEYS = frozenset({"accelerator", "devices", "num_nodes"})
-EXPLAINED_KEYS = FORMAT_KEYS | DEVICE_KEYS | {"compile", "channels_last", "batch_size"}
-"""Comparisons that differ in one of these keys are explained: they were expected to be faster."""
+STEP_RATES = frozenset({"samples_per_second", "tokens_per_second"})
+"""The rates whose causes lie in a step. A time to a target also depends on how the model learns."""
 
 FASTER_FORMAT = 1.1
 """A number format is faster if matrix products reach this many times the rate in it."""
@@ -76,10 +78,14 @@ class Side:
         return kind_or_unknown(self.finding.accelerator).own_memory
 
     def operators(self, is_meant: Callable[[str], bool]) -> float | None:
-        """Return the share of a profiled step that these operators took; None without a profile."""
+        """Return the time that these operators took in a profile as a share of a measured step; None without a profile.
+
+        The profiler makes steps longer, but hardly the kernels in them.
+        """
         if self.profile is None:
             return None
-        return sum(row.seconds for row in self.profile.operators if is_meant(row.name)) / self.profile.step_seconds
+        seconds = sum(row.seconds for row in self.profile.operators if is_meant(row.name))
+        return min(1.0, seconds / (self.value("step_seconds") or self.profile.step_seconds))
 
     @property
     def matmul_share(self) -> float | None:
@@ -90,7 +96,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Pair:
-    """A setting that is no faster than its baseline. `changed` are the keys in which they differ."""
+    """A setting that is no faster than its baseline. `changed` are the keys that were expected to make it faster."""
 
     setting: Side
     baseline: Side
@@ -98,25 +104,34 @@ class Pair:
 
 
 def _recompiling(pair: Pair) -> str | None:
-    graphs = pair.setting.value("recompilations")
-    return f"{count_of(round(graphs), 'graph')} in each run" if graphs else None
+    graphs = min(pair.setting.runs.values("recompilations"), default=0.0)
+    return f"{count_of(round(graphs), 'graph')} or more in each run" if graphs >= 1 else None
 
 
 def _few_cores(pair: Pair) -> str | None:
     ours, theirs = pair.setting, pair.baseline
     if ours.own_memory:
-        used = ours.value("host_cpu_cores_mean")
-        cores = next((run.surroundings.before.cores_usable for run in ours.runs.measured), None)
-        if used is None or not cores or used < SATURATED * cores or ours.limit.startswith("compute-bound"):
+        used, cores = ours.value("host_cpu_cores_mean"), _cores(ours.runs)
+        is_idle = not ours.limit or ours.limit.startswith("compute-bound")
+        if used is None or cores is None or used < SATURATED * cores or is_idle:
             return None
         return f"{used:.3g} of the machine's {cores} cores were busy during the window, and {ours.evidence}"
     if not pair.changed & DEVICE_KEYS or theirs.own_memory or ours.threads is None or theirs.threads is None:
         return None
     if ours.threads > theirs.threads or ours.finding.num_nodes > theirs.finding.num_nodes:
         return None
-    return f"{count_of(ours.finding.world_size, 'rank')} share the cores that the baseline uses as well: " + (
-        f"{count_of(ours.threads, 'thread')} in all, the baseline has {theirs.threads}"
+    other = "as many as the baseline has" if ours.threads == theirs.threads else f"the baseline has {theirs.threads}"
+    return (
+        f"{count_of(ours.finding.world_size, 'rank')} share the cores that the baseline uses as well: "
+        f"{count_of(ours.threads, 'thread')} in all, {other}"
     )
+
+
+def _cores(runs: SettingRuns) -> int | None:
+    """Return the machine's cores; None if the runs may have used a part of them only, since the readings are of all."""
+    states = [run.environment.get("before", {}) for run in runs.measured]
+    usable, logical = ({state.get(name) for state in states} for name in ("cores_usable", "cores_logical"))
+    return usable.pop() if len(usable) == 1 and usable == logical and None not in usable else None
 
 
 def _waiting_for_data(pair: Pair) -> str | None:
@@ -137,24 +152,34 @@ def _all_reduce(pair: Pair) -> str | None:
 
 
 def _small_kernels(pair: Pair) -> str | None:
-    behind = pair.setting.value("device_behind_share")
-    if pair.setting.limit.startswith("overhead-bound") and behind is not None and behind < BEHIND:
+    if _is_overhead_bound(pair.setting) and not _loop_dominates(pair.setting):
         return pair.setting.evidence
     profile = pair.setting.profile
     if profile is None or any(row.device_seconds is None for row in profile.operators):
         return None
-    busy = sum(row.seconds for row in profile.operators) / profile.step_seconds
-    return f"kernels were running during {fmt.share(busy)} of a profiled step" if busy < MAJORITY else None
+    busy = pair.setting.operators(lambda _: True)
+    return f"kernels were running during {fmt.share(busy)} of a step" if busy and busy < MAJORITY else None
+
+
+def _is_overhead_bound(side: Side) -> bool:
+    return side.limit.startswith("overhead-bound")
+
+
+def _loop_dominates(side: Side) -> bool:
+    """Return whether the loop takes longer than computing; if not, an overhead-bound device waits for launches."""
+    shares = {} if side.finding.bottleneck is None else side.finding.bottleneck.shares
+    return shares.get("overhead", 0.0) > sum(shares.get(part, 0.0) for part in COMPUTE)
 
 
 def _loop_overhead(pair: Pair) -> str | None:
-    return pair.setting.evidence if pair.setting.limit.startswith("overhead-bound") else None
+    return pair.setting.evidence if _is_overhead_bound(pair.setting) and _loop_dominates(pair.setting) else None
 
 
 def _power_limit(pair: Pair) -> str | None:
     share, watts = pair.setting.value("gpu_power_capped_mean"), pair.setting.value("gpu_power_limit_watts_mean")
-    if share is None or share < MAJORITY:
-        return None
+    theirs = pair.baseline.value("gpu_power_capped_mean")
+    if share is None or theirs is None or share < MAJORITY or share - theirs < SUBSTANTIAL:
+        return None  # a board that always runs at its limit does so in the baseline, too
     return f"for {fmt.share(share)} of the window" + ("" if watts is None else f", at {watts:.0f} W")
 
 
@@ -191,13 +216,17 @@ def _casts(pair: Pair) -> str | None:
 
 
 def _slower_operators(pair: Pair) -> str | None:
-    """Return the fewest operators that account for at least half of what the step lost."""
+    """Return the fewest operators that account for at least half of what a step of the same samples lost."""
     ours, theirs = pair.setting.profile, pair.baseline.profile
     if ours is None or theirs is None or pair.setting.finding.verdict is not Verdict.slower:
         return None
+    if pair.changed & {"compile", "batch_size"}:  # other operators, or other amounts of work
+        return None
     before = {row.name: row.seconds for row in theirs.operators}
-    growth = {row: row.seconds - before.get(row.name, 0.0) for row in ours.operators}
-    lost = sum(seconds for seconds in growth.values() if seconds > 0.0)
+    growth = {row: row.seconds - before[row.name] for row in ours.operators if row.name in before}
+    lost = ours.step_seconds - theirs.step_seconds
+    if lost <= 0.0:
+        return None
     slowest = sorted((row for row in growth if row.name != PYTHON), key=lambda row: -growth[row])
     for count in range(1, 1 + MAX_OPERATORS):
         seconds = sum(growth[row] for row in slowest[:count])
@@ -209,7 +238,7 @@ def _slower_operators(pair: Pair) -> str | None:
 
 def _other_operations(pair: Pair) -> str | None:
     share = pair.baseline.matmul_share
-    if not pair.changed & FORMAT_KEYS or share is None or share > MAJORITY:
+    if not pair.changed & FORMAT_KEYS or share is None or share > SUBSTANTIAL:
         return None
     return f"matrix products and convolutions take only {fmt.share(share)} of the baseline's step"
 
@@ -244,12 +273,12 @@ _TESTS: Mapping[Cause, Callable[[Pair], str | None]] = {
     Cause.all_reduce: _all_reduce,
     Cause.small_kernels: _small_kernels,
     Cause.loop_overhead: _loop_overhead,
-    Cause.power_limit: _power_limit,
-    Cause.tf32_baseline: _tf32_baseline,
     Cause.same_arithmetic: _same_arithmetic,
     Cause.casts: _casts,
     Cause.slower_operators: _slower_operators,
     Cause.other_operations: _other_operations,
+    Cause.tf32_baseline: _tf32_baseline,
+    Cause.power_limit: _power_limit,
     Cause.matrix_products: _matrix_products,
     Cause.already_busy: _already_busy,
 }
@@ -267,31 +296,64 @@ _INCONCLUSIVE_PROFILES = "the parts of a step, what the machine did meanwhile an
 
 
 def build_section(analysis: Analysis) -> WhyNotFaster | None:
-    """Return an explanation of each comparison in `EXPLAINED_KEYS` that ended with slower or same."""
+    """Return an explanation of each comparison that was expected to be faster, and ended with slower or same."""
+    if not analysis.groups or analysis.groups[0].rate_metric not in STEP_RATES:
+        return None
     pairs = list(_pairs(analysis))
     return WhyNotFaster(explanations=tuple(map(_explanation, pairs))) if pairs else None
 
 
 def _pairs(analysis: Analysis) -> Iterator[Pair]:
-    profiles: dict[str, StepProfile] = {}
+    profiles: dict[str, SettingProfile] = {}
     if analysis.folder is not None:
         stored = stored_profiles(analysis.folder, [setting.name for setting in analysis.manifest.settings])
-        profiles = {profile.setting: profile.profile for profile in stored.intact}
-    findings = {
-        (group.setting, group.hardware): one for group, one in zip(analysis.groups, analysis.settings, strict=True)
-    }
+        profiles = {profile.setting: profile for profile in stored.intact}
+    by_group = zip(analysis.groups, analysis.settings, strict=True)
+    findings = {(group.setting, group.hardware): finding for group, finding in by_group}
     for group, comparison in zip(analysis.groups, analysis.comparisons, strict=True):
         partner = comparison.partner
         if partner is None or partner is group or comparison.verdict not in (Verdict.slower, Verdict.same):
             continue
-        axes, others = group.planned.axes, partner.planned.axes
-        changed = frozenset(key for key in axes.keys() | others.keys() if axes.get(key) != others.get(key))
-        if not changed & EXPLAINED_KEYS:
+        if group.config is None or partner.config is None:
             continue
-        ours, theirs = (
-            Side(findings[side.setting, side.hardware], side, profiles.get(side.setting)) for side in (group, partner)
-        )
-        yield Pair(ours, theirs, changed)
+        if changed := improved_keys(group.config, partner.config):
+            ours, theirs = (
+                Side(findings[side.setting, side.hardware], side, _matching(profiles.get(side.setting), side))
+                for side in (group, partner)
+            )
+            yield Pair(ours, theirs, changed)
+
+
+def _matching(profile: SettingProfile | None, group: SettingRuns) -> StepProfile | None:
+    """Return a profile of the hardware and the sources that were measured; None if it is of others."""
+    if profile is None or profile.fingerprint.hardware_kind != group.hardware:
+        return None
+    return profile.profile if any(run.sources == profile.fingerprint.sources for run in group.measured) else None
+
+
+_MATMUL_PRECISIONS = (None, "highest", "high", "medium")
+
+
+def improved_keys(ours: SettingConfig, theirs: SettingConfig) -> frozenset[str]:
+    """Return the keys whose values were expected to make the setting `ours` faster than `theirs`."""
+    precisions = [_MATMUL_PRECISIONS.index(config.matmul_precision) for config in (ours, theirs)]
+    improved = {
+        "precision": _bits(ours.precision) < _bits(theirs.precision),
+        "matmul_precision": precisions[0] > precisions[1],
+        "compile": ours.compile is not None and theirs.compile is None,
+        "channels_last": bool(ours.channels_last) and not theirs.channels_last,
+        "accelerator": theirs.accelerator == "cpu" != ours.accelerator,
+        "devices": ours.devices > theirs.devices,
+        "num_nodes": ours.num_nodes > theirs.num_nodes,
+        "batch_size": ours.batch_size > theirs.batch_size,
+    }
+    return frozenset(key for key, is_better in improved.items() if is_better)
+
+
+def _bits(precision: str) -> int:
+    """Return the width of a precision's numbers: 32 for `32-true`, 16 for `bf16-mixed`, 8 for `transformer-engine`."""
+    found = re.search(r"\d+", precision)
+    return int(found[0]) if found else 8
 
 
 def _explanation(pair: Pair) -> Explanation:

@@ -7,7 +7,6 @@ from itertools import islice
 
 from accelsweep.features.why_not_faster.model import Explanation, WhyNotFaster
 from accelsweep.records.findings import Findings
-from accelsweep.report import formatting as fmt
 from accelsweep.report.table_model import Column, Entry, ReportTable
 
 MAX_LINES = 3
@@ -27,8 +26,8 @@ def tables(findings: Findings) -> list[ReportTable]:
             name="why_not_faster",
             title="Why not faster",
             caption="One measured cause for each setting that is no faster than its baseline although its precision, "
-            "compilation, devices or batch size differ. A cause accounts for a substantial part of the step; if no "
-            "part does, nothing is claimed.",
+            "compilation, devices or batch size were expected to make it so. Where nothing conclusive was found, "
+            "nothing is claimed.",
             columns=tuple(Column(title) for title in ("Setting", "Verdict", "Cause", "Evidence")),
             rows=tuple(_row(explanation, labels[explanation.against]) for explanation in section.explanations),
             data=[explanation.model_dump(mode="json") for explanation in section.explanations],
@@ -53,4 +52,4 @@ def last_lines(findings: Findings) -> Iterator[str]:
         no_faster = "slower" if explanation.verdict == "slower" else "no faster"
         yield f"{explanation.label} is {no_faster}: {cause} ({explanation.evidence})"
     if (left := len(section.explanations) - MAX_LINES) > 0:
-        yield f"{fmt.count(left, 'more comparison')} that are no faster: see the report"
+        yield f"{left} more in the report, under Why not faster"

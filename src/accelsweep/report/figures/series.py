@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from accelsweep.results import Outcome
 COLUMNS = ("run", "setting", "quantity", "seconds", "phase", "value")
 
 MAX_POINTS = 100
-"""Maximum number of readings to draw per run and quantity; longer runs are thinned."""
+"""Maximum number of points to draw per run and quantity; consecutive readings of longer runs are averaged."""
 
 _QUANTITIES: Mapping[str, tuple[str, str]] = {
     "gpu_utilisation": ("utilisation", "1"),
@@ -82,7 +82,7 @@ def _figure(settings: Iterable[SettingFinding], folder: RunsPlace) -> Figure | N
         if (drawn_as := _LIMITS.get(quantity := str(row["quantity"]), quantity)) in tops
     ]
     labels = list(dict.fromkeys(str(row["setting"]) for row in drawn))
-    thinned = f"Of long runs, at most {MAX_POINTS} readings are drawn."
+    thinned = f"Readings of long runs are averaged to {MAX_POINTS} points."
     return Figure(
         name="series",
         alt=f"{fmt.count(len(bands), 'kind')} of readings over time in {fmt.count(len(labels), 'setting')}.",
@@ -119,12 +119,13 @@ def _rows(setting: SettingFinding, point: RunPoint, path: Path) -> list[DataRow]
         return []
     if not table or not {"seconds", "phase"} <= table[0].keys():
         return []
-    stride = max(1, math.ceil(len(table) / MAX_POINTS))
+    nodes = max(1, sum(column.startswith("host") and column.endswith("_memory_bytes") for column in table[0]))
+    points = max(1, min(MAX_POINTS, len(table) // nodes))
+    edges = [round(number * len(table) / points) for number in range(points + 1)]
     rows: list[DataRow] = []
-    shown = table[::stride]
-    for reading, following in zip(shown, [*shown[1:], shown[-1]], strict=True):
+    for begin, end in pairwise(edges):
         values: dict[str, list[float]] = {}
-        for column, value in reading.items():
+        for column, value in (item for reading in table[begin:end] for item in reading.items()):
             if column not in ("seconds", "unix_seconds", "phase") and value is not None:
                 values.setdefault(quantity_of(column), []).append(value)
         rows += [
@@ -132,9 +133,9 @@ def _rows(setting: SettingFinding, point: RunPoint, path: Path) -> list[DataRow]
                 "run": point.run,
                 "setting": setting.label,
                 "quantity": quantity,
-                "seconds": float(f"{reading['seconds']:.4g}"),
-                "until": float(f"{following['seconds']:.4g}"),
-                "phase": reading["phase"],
+                "seconds": float(f"{table[begin]['seconds']:.4g}"),
+                "until": float(f"{table[min(end, len(table) - 1)]['seconds']:.4g}"),
+                "phase": table[begin]["phase"],
                 "value": float(f"{sum(found) / len(found):.4g}"),
             }
             for quantity, found in values.items()
