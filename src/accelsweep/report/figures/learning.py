@@ -99,7 +99,9 @@ def _draw(palette: Palette, bands: list[str], settings: list[str], *, timed: boo
         x=alt.X(x[0], title=x[1], axis=alt.Axis(grid=False, tickCount=8)),
         y=alt.Y("band:N", sort=bands, title=None, scale=alt.Scale(paddingInner=0.15)),
         yOffset=alt.YOffset("share:Q", scale=scale),
-        color=alt.Color("setting:N", sort=settings, scale=alt.Scale(range=list(palette.series))),
+        color=alt.Color(
+            "setting:N", sort=settings, scale=alt.Scale(range=list(palette.series)), legend=alt.Legend(columns=3)
+        ),
         tooltip=tooltip({**titles, "samples": "samples", **({"seconds": "seconds"} if timed else {})}),
     )
     lines = base.mark_line(strokeWidth=1, opacity=0.7).encode(
