@@ -9,8 +9,11 @@ pytestmark = pytest.mark.real
 
 
 def shape(names):
-    """File names without the driver's logs, and without what an interrupted attempt has more: a number and its log."""
-    left_out = re.compile(r"/logs/|attempts/\d+/run\.log|published\.done|driver\.lock|\.db|mlartifacts")
+    """File names without the driver's logs, and without what an interrupted attempt has more: a number and its log.
+
+    Only by chance is a reading in a window of 50 ms, which a picture in the report then shows.
+    """
+    left_out = re.compile(r"/logs/|attempts/\d+/run\.log|published\.done|driver\.lock|\.db|mlartifacts|/series-")
     return {re.sub(r"/attempts/\d+/", "/attempts/N/", name) for name in names if not left_out.search(name)}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from accelsweep.features.why_not_faster.model import Explanation, WhyNotFaster
@@ -30,17 +30,18 @@ def tables(findings: Findings) -> list[ReportTable]:
             "compilation, devices or batch size were expected to make it so. Where nothing conclusive was found, "
             "nothing is claimed.",
             columns=tuple(Column(title) for title in ("Setting", "Verdict", "Cause", "Evidence")),
-            rows=tuple(_row(explanation, labels[explanation.against]) for explanation in section.explanations),
+            rows=tuple(_row(explanation, labels) for explanation in section.explanations),
             data=[explanation.model_dump(mode="json") for explanation in section.explanations],
             empty="Every comparison is faster.",
         )
     ]
 
 
-def _row(explanation: Explanation, baseline: str) -> tuple[Entry, ...]:
+def _row(explanation: Explanation, labels: Mapping[str, str]) -> tuple[Entry, ...]:
+    setting, baseline = (labels.get(name, name) for name in (explanation.setting, explanation.against))
     cause = Entry(INCONCLUSIVE, tone="absent") if explanation.cause is None else Entry(explanation.cause)
     verdict = Entry(explanation.verdict, f"against {baseline}", tone=explanation.verdict)
-    return Entry(explanation.label, explanation.hardware or ""), verdict, cause, Entry(explanation.evidence)
+    return Entry(setting, explanation.hardware or ""), verdict, cause, Entry(explanation.evidence)
 
 
 def last_lines(findings: Findings) -> Iterator[str]:

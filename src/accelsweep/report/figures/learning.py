@@ -23,6 +23,9 @@ COLUMNS = ("run", "setting", "repeat", "curve", "samples", "seconds", "value")
 
 BAND_PIXELS = 150
 
+MAX_POINTS = 50
+"""Maximum number of points to draw of a run's losses; the record has more."""
+
 LOSS = "training loss"
 
 
@@ -43,7 +46,7 @@ def learning_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
     domains = {name: _domain(row["value"] for row in rows if row["curve"] == name) for name in bands}
     titles = {name: _title(name, *domains[name]) for name in bands}
     rows = [
-        {**row, "band": titles[row["curve"]], "share": _share(row["value"], *domains[row["curve"]])} for row in rows
+        {**row, "band": titles[row["curve"]], "share": _height(row["value"], *domains[row["curve"]])} for row in rows
     ]
     timed = all(row["seconds"] is not None for row in rows)
     return Figure(
@@ -64,7 +67,8 @@ def _read(folder: RunsPlace, point: RunPoint) -> LearningCurve | None:
 
 
 def _rows(label: str, point: RunPoint, curve: LearningCurve, metric: str) -> Iterable[dict[str, Any]]:
-    for name, points in ((LOSS, curve.losses), (metric, curve.validations)):
+    stride = -(-len(curve.losses) // MAX_POINTS) or 1
+    for name, points in ((LOSS, curve.losses[::-stride][::-1]), (metric, curve.validations)):
         for each in points:
             yield {
                 "run": point.run,
@@ -86,8 +90,8 @@ def _title(name: str, low: float, high: float) -> str:
     return f"{name}, {fmt.number(low)} to {fmt.number(high)}"
 
 
-def _share(value: float, low: float, high: float) -> float:
-    """Return a value's place in its band, from 0 at the bottom to 1 at the top."""
+def _height(value: float, low: float, high: float) -> float:
+    """Return a value's height in its band, from 0 at the bottom to 1 at the top."""
     return 0.5 if high == low else (value - low) / (high - low)
 
 
@@ -100,7 +104,7 @@ def _draw(palette: Palette, bands: list[str], settings: list[str], *, timed: boo
         y=alt.Y("band:N", sort=bands, title=None, scale=alt.Scale(paddingInner=0.15)),
         yOffset=alt.YOffset("share:Q", scale=scale),
         color=alt.Color(
-            "setting:N", sort=settings, scale=alt.Scale(range=list(palette.series)), legend=alt.Legend(columns=3)
+            "setting:N", sort=settings, scale=alt.Scale(range=list(palette.series)), legend=alt.Legend(columns=2)
         ),
         tooltip=tooltip({**titles, "samples": "samples", **({"seconds": "seconds"} if timed else {})}),
     )
