@@ -119,6 +119,7 @@ def test_a_stopped_executor_loses_no_finished_run_and_leaves_no_half_written_fil
     ledger: Ledger, number: signal.Signals
 ) -> None:
     inject(ledger.tiny_block.start(), random.Random(int(number)).uniform(0.2, SPAN_SECONDS), number)
+    assert not list(ledger.tiny_block.folder.root.rglob("*samples.jsonl"))
     ledger.look()
     ledger.complete()
 

@@ -31,7 +31,7 @@ from accelsweep.executor.recording import (
 from accelsweep.executor.result_reuse import CurrentConditions, file_identity
 from accelsweep.executor.run_log import RunLog
 from accelsweep.executor.run_watchdog import Ending, Monitor
-from accelsweep.executor.sampler import Sampler
+from accelsweep.executor.sampler import Sampler, discard_samples
 from accelsweep.git import git_state
 from accelsweep.ipc import Signals
 from accelsweep.planning.resources import device_models_for, threads_per_rank
@@ -165,6 +165,7 @@ class AttemptRunner:
             return self._measure(lease, self._spec(run, number), method)
         finally:
             self.run_folder(run).discard_half_written(number)
+            discard_samples(self.run_folder(run).attempt(number))  # of an interrupted attempt
             self.run_folder(run).close(number)  # this process is alive, so the run did not kill it
 
     def _measure(self, lease: Lease, spec: RunSpec, method: LaunchMethod) -> Conclusion | None:

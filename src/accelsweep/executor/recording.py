@@ -14,7 +14,7 @@ from typing import Any
 from accelsweep.devices.clock import monotonic
 from accelsweep.errors import DamagedFile
 from accelsweep.executor.attempt_outcome import Conclusion
-from accelsweep.executor.sampler import SAMPLES_FILE, Samples, read_samples
+from accelsweep.executor.sampler import Samples, discard_samples, read_samples
 from accelsweep.files import sha256_file
 from accelsweep.measure.run_doubts import with_series_doubts
 from accelsweep.measure.series import columns_of, device_readings, summaries
@@ -155,8 +155,7 @@ def write_record(
     )
     record.write(run_folder.record_file(spec.attempt))
     run_folder.promote(spec.attempt)
-    for path in Path(spec.attempt_folder).glob(f"*{SAMPLES_FILE}"):
-        path.unlink()
+    discard_samples(Path(spec.attempt_folder))
     for rank in range(spec.world_size):
         for path in (spec.rank_steps(rank), spec.rank_window(rank), spec.heartbeat(rank)):
             path.unlink(missing_ok=True)

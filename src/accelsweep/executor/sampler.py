@@ -219,6 +219,12 @@ def read_samples(folder: Path) -> Samples:
     return found
 
 
+def discard_samples(folder: Path) -> None:
+    """Remove what the samplers have written to an attempt's folder, once it is in a table, or of no use."""
+    for path in folder.glob(f"*{SAMPLES_FILE}"):
+        path.unlink()
+
+
 def append_samples(folder: Path, source: Path) -> None:
     """Append what was sampled in the folder `source`, such as that of a trial, to the files in `folder`."""
     for path in source.glob(f"*{SAMPLES_FILE}"):
