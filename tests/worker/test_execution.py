@@ -77,11 +77,16 @@ class Block(nn.Module):
         return values + self.inner(values).relu()
 
 
+class Uncounted(Block):
+    def forward(self, values: Any) -> Any:
+        return values + self.inner(values).relu()
+
+
 class Blocks(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, block: type[Block] = Block) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.layers, self.output = nn.ModuleList([Block() for _ in range(3)]), nn.Linear(8, 3)
+        self.layers, self.output = nn.ModuleList([block() for _ in range(3)]), nn.Linear(8, 3)
 
     def forward(self, values: Any) -> Any:
         for layer in self.layers:
@@ -294,9 +299,16 @@ def test_a_model_without_such_blocks_is_unsupported_and_says_what_it_has(execute
         executed(lambda: module(torch.ones(3)), activation_checkpointing="Blok")
 
 
+def test_a_model_of_which_torch_makes_no_graph_is_not_called_compiled(executed: Any, backend: None) -> None:
+    """A block that counts its calls cannot be traced where its activations are recomputed."""
+    module, values = Blocks(), torch.ones(2, 8)
+    with pytest.raises(Unsupported, match="nothing of Blocks was compiled, because torch made no graph of it"):
+        executed(lambda: module(values), compile="default", activation_checkpointing="Block")
+
+
 def test_options_combine(executed: Any, backend: None) -> None:
-    plain, module, values = Blocks(), Blocks(), torch.ones(2, 8)
-    options = {"compile": "default", "activation_checkpointing": "Block"}
+    plain, module, values = Blocks(Uncounted), Blocks(Uncounted), torch.ones(2, 8)
+    options = {"compile": "default", "activation_checkpointing": "Uncounted"}
     execution, result = executed(lambda: module(values).sum(), **options)
     result.backward()
     plain(values).sum().backward()

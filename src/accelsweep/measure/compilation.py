@@ -65,15 +65,21 @@ def _graphs() -> Sequence[Any]:
     return graphs()  # type: ignore[no-any-return]
 
 
+def compiled_graphs() -> int:
+    """Return how many graphs torch.compile has made in this process."""
+    statistics: Any = sys.modules.get("torch._dynamo.utils")
+    return 0 if statistics is None else int(statistics.counters["stats"]["unique_graphs"])
+
+
 def compilation_metrics(watch: CompileWatch) -> dict[str, Metric]:
     """Return how many graphs this rank has compiled, how long that took, and how often a graph was interrupted.
 
     Returns an empty dictionary if nothing was compiled.
     """
     statistics: Any = sys.modules.get("torch._dynamo.utils")
-    if statistics is None or not statistics.counters["stats"]["unique_graphs"]:
+    if not (graphs := compiled_graphs()):
         return {}
-    graphs, breaks = statistics.counters["stats"]["unique_graphs"], statistics.counters["graph_break"].total()
+    breaks = statistics.counters["graph_break"].total()
     scope = "rank 0, until the end of the window"
     times: dict[str, float] = getattr(statistics, "calculate_time_spent", dict)()
     seconds = times.get("total_wall_time")

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from typing_extensions import Self  # a dependency of torch
 
 from accelsweep.errors import Unsupported
+from accelsweep.measure.compilation import compiled_graphs
 from accelsweep.metrics import Metric
 from accelsweep.run_config import EVERY_BLOCK, LoaderOptions, SettingConfig
 
@@ -111,6 +112,10 @@ class ModuleExecution:
         if config.compile and not self.compiled:
             why = "the first step called no module of torch with parameters"
             raise Unsupported(f"compile={config.compile}: nothing was compiled, because {why}")
+        if config.compile and not compiled_graphs():
+            what = ", ".join(self.compiled)
+            why = "torch made no graph of it, as when wrappers or hooks interrupt every one"
+            raise Unsupported(f"compile={config.compile}: nothing of {what} was compiled, because {why}")
         if config.channels_last is True and not self._changes_layout:
             raise Unsupported("channels_last=true would have no effect: the model has no convolutions of images")
         missing = [name for name in config.recomputed_classes if name not in self._recomputed]
