@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import lightning.pytorch as pl
 import pytest
 import torch
@@ -18,13 +20,14 @@ pytestmark = pytest.mark.heavy
 
 
 class Module(pl.LightningModule):
-    """A layer that is trained; `fails_at` is the batch at which it fails."""
+    """A layer that is trained; `fails_at` is the batch at which it fails, and each step takes `seconds` at least."""
 
-    def __init__(self, fails_at=None):
+    def __init__(self, fails_at=None, seconds=0.0):
         super().__init__()
-        self.layer, self._fails_at = torch.nn.Linear(4, 2), fails_at
+        self.layer, self._fails_at, self._seconds = torch.nn.Linear(4, 2), fails_at, seconds
 
     def training_step(self, batch, number):
+        time.sleep(self._seconds)
         if number == self._fails_at:
             raise RuntimeError("the disk is full")
         return self.layer(batch[0]).sum()
@@ -54,7 +57,7 @@ def test_a_training_is_compared_and_the_ratio_logged(trainer, tmp_path, capsys, 
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)  # the logger sets it too
     logger = MLFlowLogger(tracking_uri=uri)
-    trainer(logger, every_minutes=0.05).fit(Module())
+    trainer(logger, every_minutes=0.05).fit(Module(seconds=0.002))  # longer than that, also on a fast machine
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("accelsweep: ")]
     assert "% of what was measured on example-host on 2026-01-05" in said[0]
     assert said[0].count("1 device | 32-true | batch 32") == 1
