@@ -94,7 +94,7 @@ def test_the_other_package_of_lightning_has_a_callback_of_its_own(trainer, capsy
 
         def __init__(self):
             super().__init__()
-            self.layer, self._fails_at = torch.nn.Linear(4, 2), None
+            self.layer, self._fails_at, self._seconds = torch.nn.Linear(4, 2), None, 0.0
 
     quiet = {"enable_progress_bar": False, "enable_checkpointing": False, "enable_model_summary": False}
     watch = ours.Watch("example")
