@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 
 from accelsweep.analysis.analyse_sweep import Analysis
@@ -100,7 +100,7 @@ class Pair:
 
     setting: Side
     baseline: Side
-    changed: frozenset[str] = field(default_factory=frozenset)
+    changed: frozenset[str]
 
 
 def _recompiling(pair: Pair) -> str | None:
@@ -112,8 +112,8 @@ def _few_cores(pair: Pair) -> str | None:
     ours, theirs = pair.setting, pair.baseline
     if ours.own_memory:
         used, cores = ours.value("host_cpu_cores_mean"), _cores(ours.runs)
-        is_idle = not ours.limit or ours.limit.startswith("compute-bound")
-        if used is None or cores is None or used < SATURATED * cores or is_idle:
+        is_kept_waiting = ours.limit and not ours.limit.startswith("compute-bound")
+        if used is None or cores is None or used < SATURATED * cores or not is_kept_waiting:
             return None
         return f"{used:.3g} of the machine's {cores} cores were busy during the window, and {ours.evidence}"
     if not pair.changed & DEVICE_KEYS or theirs.own_memory or ours.threads is None or theirs.threads is None:
