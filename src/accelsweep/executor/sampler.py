@@ -50,13 +50,8 @@ class Sampler:
 
     def __init__(self, folder: Path, seconds: float | None, accelerator: str, lease: Lease, node: int = 0) -> None:
         """Rows are written to a file in `folder` every `seconds`; None does nothing. `lease` has the run's devices."""
-        self._path, self._seconds, self._accelerator, self._lease = (
-            samples_path(folder, node),
-            seconds,
-            accelerator,
-            lease,
-        )
-        self._node = node
+        self._path, self._node = samples_path(folder, node), node
+        self._seconds, self._accelerator, self._lease = seconds, accelerator, lease
         self.process: int | None = None
         self._pipe = -1
 
