@@ -22,18 +22,24 @@ from polling import PATIENCE_SECONDS, until
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
+from accelsweep.tracking.links import REPEATS_VIEW, SETTINGS_VIEW, view_path
 from accelsweep.tracking.published_state import published_sweeps
 from accelsweep.tracking.repeat_runs import run_name
-from accelsweep.tracking.saved_views import REPEATS_VIEW, SETTINGS_VIEW, view_path
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
 Page = sync_api.Page
 expect = sync_api.expect
 
 SECONDS = 1000
-SETTING = "x2, fp32, b32"
-OTHER = "x1, fp32, b32"
-UNSUPPORTED = "x2, fp16, b32"
+SETTING = "batch 32, 32-bit, 2 devices"
+OTHER = "batch 32, 32-bit, 1 device"
+UNSUPPORTED = "batch 32, 16-mixed, 2 devices"
+
+ANSWERS = {"speedup", "interval", "verdict", "quality", "memory_gib", "doubts"}
+"""The columns that say which setting is fastest, how sure that is, and what it costs."""
+
+CUT_TEXTS = """head => [...head.querySelectorAll('span')]
+    .filter(text => text.scrollWidth > text.clientWidth + 1).map(text => text.innerText)"""
 
 pytestmark = [pytest.mark.browser, pytest.mark.real]
 
@@ -137,7 +143,7 @@ def test_the_list_shows_settings_by_name_and_their_repeats_below_them(site: Site
     assert not any("#" in name for name in settings_of(site)), "repeats stay folded below their setting"
     site.row(SETTING).get_by_role("button").first.click()
     for repeat in range(3):
-        expect(site.row(f"{SETTING} #{repeat}")).to_be_visible()
+        expect(site.row(f"#{repeat} {SETTING}")).to_be_visible()
     site.keep("runs")
     expect(page.get_by_text("35 matching runs")).to_be_visible()
 
@@ -163,14 +169,46 @@ def test_the_first_view_answers_without_a_click(site: Site) -> None:
     expect(site.row(max(ratios, key=ratios.__getitem__))).to_be_visible()
     shown = [name for name in site.names() if name in ratios]
     assert shown == sorted(ratios, key=ratios.__getitem__, reverse=True)
-    headings = {"speedup", "speedup_low", "speedup_high", "verdict", "doubts", "samples_per_second"}
-    until(lambda: headings <= {text.strip() for text in page.locator(".ag-header-cell").all_inner_texts()})
+    until(lambda: ANSWERS.issubset(text.strip() for text in page.locator(".ag-header-cell").all_inner_texts()))
     assert not [name for name in site.names() if "#" in name or name.startswith("report")]
     expect(page.get_by_text(Findings.read(site.folder.findings).recommendation.sentence[:30]).first).to_be_visible()
     site.keep("view")
     page.get_by_role("button", name="1 Settings").click()
     for name in ("1 Settings: which is fastest, and how sure", "2 Repeats: curves and spread"):
         expect(page.get_by_text(name, exact=True).first).to_be_visible()
+
+
+def test_the_heads_of_the_answering_columns_fit_into_a_window_of_1280_pixels(site: Site) -> None:
+    site.page.set_viewport_size({"width": 1280, "height": 900})
+    page = site.view(SETTINGS_VIEW)
+    expect(site.row(SETTING)).to_be_visible()
+    expect(page.locator(".ag-header-cell", has_text="doubts")).to_be_visible()
+    heads = {head.inner_text().strip(): head for head in page.locator(".ag-header-cell").all()}
+    table = page.locator(".ag-center-cols-viewport").bounding_box()
+    assert table is not None
+    for name in ("Run Name", "Created", *ANSWERS):
+        box = heads[name].bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= table["x"] + table["width"], f"{name} is cut at the right"
+        assert heads[name].evaluate(CUT_TEXTS) == [], f"{name} does not fit"
+
+
+def test_one_click_leads_from_the_list_and_from_a_setting_to_the_report(site: Site) -> None:
+    headline = Findings.read(site.folder.findings).recommendation.headline
+
+    def click_link(page: Page) -> None:
+        with page.expect_popup() as opened:
+            page.get_by_role("link", name="Open the report").first.click()
+        report = opened.value.frame_locator("iframe.mlflow-html-iframe")
+        expect(report.get_by_text(headline).first).to_be_visible()
+        opened.value.close()
+
+    page = site.view(SETTINGS_VIEW)
+    expect(site.row(SETTING)).to_be_visible()
+    click_link(page)
+    page.get_by_role("link", name=SETTING, exact=True).click()
+    expect(page.get_by_role("heading", name=SETTING)).to_be_visible()
+    click_link(page)
 
 
 def test_the_charts_of_both_views_are_drawn(site: Site) -> None:
@@ -189,8 +227,8 @@ def test_the_charts_of_both_views_are_drawn(site: Site) -> None:
 def test_a_repeat_shows_its_reason_params_curves_and_artifacts(site: Site) -> None:
     page = site.open()
     site.row(SETTING).get_by_role("button").first.click()
-    page.get_by_role("link", name=f"{SETTING} #0", exact=True).click()
-    expect(page.get_by_role("heading", name=f"{SETTING} #0")).to_be_visible()
+    page.get_by_role("link", name=f"#0 {SETTING}", exact=True).click()
+    expect(page.get_by_role("heading", name=f"#0 {SETTING}")).to_be_visible()
     expect(page.get_by_text("effective.strategy", exact=True)).to_be_visible()
     expect(page.get_by_text("unavailable: RAPL is not readable here")).to_be_visible()
     expect(page.get_by_text("Digits (").first).to_be_visible()
@@ -221,8 +259,8 @@ def test_runs_are_filtered_by_a_param(site: Site) -> None:
     page.get_by_test_id("search-box").fill("params.batch_size = '128' and tags.outcome = 'out_of_memory'")
     page.get_by_test_id("search-box").press("Enter")
     expect(page.get_by_text(re.compile(r"\b4 matching runs"))).to_be_visible()
-    found = {"x2, fp32, b128"}
-    until(lambda: {name.partition(" #")[0] for name in site.names()} == found)
+    found = {"batch 128, 32-bit, 2 devices"}
+    until(lambda: {name.partition(" ")[2] if name.startswith("#") else name for name in site.names()} == found)
 
 
 @pytest.mark.long  # a page of MLflow's own; the charts of both views are drawn above
@@ -280,10 +318,10 @@ def test_runs_appear_while_the_sweep_goes_on(site: Site) -> None:
     follower = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         shutil.copytree(waiting / f"{setting}-r0", going.run(f"{setting}-r0"))
-        _until(lambda: f"{OTHER} #0" in _opened(site, "going"))
+        _until(lambda: f"#0 {OTHER}" in _opened(site, "going"))
         shutil.copytree(waiting / f"{setting}-r1", going.run(f"{setting}-r1"))
-        _until(lambda: f"{OTHER} #1" in _opened(site, "going"))
-        assert f"{OTHER} #2" not in site.names()
+        _until(lambda: f"#1 {OTHER}" in _opened(site, "going"))
+        assert f"#2 {OTHER}" not in site.names()
     finally:
         follower.send_signal(signal.SIGTERM)
         assert follower.wait(PATIENCE_SECONDS) == 0
@@ -295,9 +333,9 @@ def _opened(site: Site, name: str) -> list[str]:
         site.page.set_default_timeout(4 * SECONDS)
         site.open(name)
         expect(site.row(OTHER)).to_be_visible()
-        if f"{OTHER} #0" not in site.names():
+        if f"#0 {OTHER}" not in site.names():
             site.row(OTHER).get_by_role("button").first.click()
-            expect(site.row(f"{OTHER} #0")).to_be_visible()
+            expect(site.row(f"#0 {OTHER}")).to_be_visible()
     except (sync_api.TimeoutError, AssertionError):  # the second is what `expect` raises
         return []
     return site.names()

@@ -28,6 +28,15 @@ def experiment_tags(sweep: SweepFolder, uri: str) -> dict[str, str]:
     return dict(experiment.tags)
 
 
+def report_address(sweep: SweepFolder, uri: str) -> str:
+    """Return the address of the report's page in MLflow, behind the #."""
+    experiment = MlflowClient(uri).get_experiment_by_name(sweep.name)
+    assert experiment is not None
+    (run,) = MlflowClient(uri).search_runs([experiment.experiment_id], "tags.kind = 'report'")
+    place = f"/experiments/{experiment.experiment_id}/runs/{run.info.run_id}/artifacts/report/index.html"
+    return f"{place}?workflowType=machine_learning"
+
+
 def page_state(tag: str) -> dict[str, Any]:
     """Return the state of the page in a view's tag, unpacked as the page does it."""
     kind, _, packed = json.loads(tag)["state"].partition(";")
@@ -43,11 +52,12 @@ def test_the_first_view_sorts_settings_by_speed_up_and_the_second_has_repeats(pu
     settings, repeats = (page_state(views[f"accelsweep-{number}"]) for number in (1, 2))
     assert settings["searchFilter"] == "tags.kind = 'setting'"
     assert (settings["orderByKey"], settings["orderByAsc"]) == ("metrics.`speedup`", False)
-    assert settings["selectedColumns"][3:5] == ["tags.`verdict`", "tags.`doubts`"]
-    assert "metrics.`host_pss_bytes`" in settings["selectedColumns"]
+    shown = ["metrics.`speedup`", "tags.`interval`", "tags.`verdict`", "metrics.`quality`", "metrics.`memory_gib`"]
+    assert settings["selectedColumns"][:5] == shown
     (parallel,) = (chart for chart in settings["compareRunCharts"] if chart["type"] == "PARALLEL")
     assert parallel["selectedParams"] == ["devices", "batch_size", "precision"]
     assert repeats["searchFilter"] == "tags.kind = 'run'"
+    assert repeats["groupBy"]["groupByKeys"] == [{"mode": "tag", "groupByData": "setting"}]
     assert all(len(value) < 5000 for value in views.values()), "MLflow's limit for tags of experiments"
 
 
@@ -56,12 +66,13 @@ def test_the_note_begins_with_the_headline_and_follows_it(
 ) -> None:
     sweep, uri = copied_with_findings
     note = experiment_tags(sweep, uri)[NOTE_TAG]
-    assert note.startswith("Train on 2 devices.\n")
+    report = report_address(sweep, uri)
+    assert note.splitlines()[0] == f"**Train on 2 devices.** [Open the report](#{report})"
     assert "1.5x [1.3, 1.7] | faster" in note
     assert "viewStateShareKey=accelsweep-1" in note
     with_findings(sweep, sentence="Stay with 1 device.")
     publish(sweep, uri)
-    assert experiment_tags(sweep, uri)[NOTE_TAG].startswith("Stay with 1 device.\n")
+    assert experiment_tags(sweep, uri)[NOTE_TAG].startswith(f"**Stay with 1 device.** [Open the report](#{report})\n")
 
 
 def test_a_note_that_the_user_wrote_is_kept(copied_with_findings: Published, with_findings: Callable[..., Any]) -> None:

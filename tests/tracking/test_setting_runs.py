@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
 from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.analysis.collect import collect
+from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
@@ -18,7 +20,13 @@ from accelsweep.records.run_record import Record
 from accelsweep.results import Outcome
 from accelsweep.tracking.mlflow_run import NOTE_TAG
 from accelsweep.tracking.publisher import publish
-from accelsweep.tracking.setting_runs import UNSUPPORTED_KEY, unsupported_group_run
+from accelsweep.tracking.setting_runs import (
+    SETTINGS_TABLE,
+    UNSUPPORTED_KEY,
+    report_rows,
+    setting_run,
+    unsupported_group_run,
+)
 from accelsweep.tracking.snapshot import take_snapshot
 
 ReadStore = Callable[[SweepFolder, str], dict[str, dict[str, Any]]]
@@ -73,11 +81,11 @@ def test_the_description_of_such_a_setting_lists_each_kind_with_rate_and_verdict
     publish(sweep, uri)
     note = read_store(sweep, uri)[f"setting:{baseline}"]["tags"][NOTE_TAG].splitlines()
     findings = [finding for finding in Findings.read(sweep.findings).settings if finding.setting == baseline]
-    assert note[0] == "This setting was run on 2 kinds of hardware; see the report for a comparison."
+    assert note[0] == "This setting was run on 2 kinds of hardware, which the report compares."
     for line, finding in zip(note[2:4], findings, strict=True):
         assert line.startswith(f"* {finding.hardware}: ")
         assert line.endswith(f"; **{finding.verdict}**: {finding.verdict_reason}")
-    assert "1/s (no interval: " in note[2], "it was measured only once there"
+    assert "samples/s (no interval: " in note[2], "it was measured only once there"
 
 
 @pytest.mark.real
@@ -89,7 +97,7 @@ def test_settings_that_the_plan_rejects_are_in_one_grey_group_that_starts_before
     group = runs[UNSUPPORTED_KEY]
     assert (group["name"], group["status"], group["parent"]) == ("cannot run here (2)", "FINISHED", None)
     assert group["tags"]["mlflow.runColor"] == "#8f8f8f"
-    assert group["tags"][NOTE_TAG].endswith(f"* {REASON}: 16-mixed, 1 device, batch 32; 16-mixed, 2 devices, batch 32")
+    assert group["tags"][NOTE_TAG].endswith(f"* {REASON}: batch 32, 16-mixed, 1 device; batch 32, 16-mixed, 2 devices")
     assert group["started"] < min(run["started"] for key, run in runs.items() if key != UNSUPPORTED_KEY)
     for setting in Manifest.read(sweep.manifest).settings:
         if setting.unsupported:
@@ -145,3 +153,58 @@ def test_the_description_of_the_group_lists_at_most_twenty_settings_per_reason(s
     assert group is not None
     assert group.name == "cannot run here (27)"
     assert group.tags[NOTE_TAG].endswith("; and 7 more")
+
+
+def test_the_headline_is_logged_first_and_not_at_all_for_a_disturbed_setting(
+    sweep: SweepFolder, with_findings: Callable[..., Findings]
+) -> None:
+    findings = with_findings(sweep)
+    manifest = Manifest.read(sweep.manifest)
+    setting = next(setting for setting in manifest.settings if setting.name == manifest.baseline)
+    run = setting_run(take_snapshot(sweep), setting)
+    assert run is not None
+    assert list(run.metrics)[:4] == ["speedup", "samples_per_second", "quality", "memory_gib"]
+    assert run.tags["interval"] == "1.3x to 1.7x"
+    disturbed = [item.model_copy(update={"verdict": Verdict.disturbed}) for item in findings.settings]
+    findings.model_copy(update={"settings": tuple(disturbed)}).write(sweep.findings)
+    run = setting_run(take_snapshot(sweep), setting)
+    assert run is not None
+    assert run.metrics == {"host_pss_bytes": 5e7, "runs_measured": 3, "runs_planned": 3, "runs_finished": 3}
+    assert run.tags["verdict"] == "disturbed"
+
+
+def test_a_setting_of_a_sweep_that_goes_on_has_no_metrics_yet(sweep: SweepFolder) -> None:
+    """MLflow would keep their place before the headline's."""
+    manifest = Manifest.read(sweep.manifest)
+    setting = next(setting for setting in manifest.settings if setting.name == manifest.baseline)
+    running, ended = (setting_run(take_snapshot(sweep, live=live), setting) for live in (True, False))
+    assert running is not None
+    assert ended is not None
+    assert running.metrics == {}
+    assert ended.metrics == {"runs_planned": 3, "runs_finished": 3}
+
+
+def test_a_setting_has_its_config_with_the_values_in_effect_and_its_row_of_the_report(
+    sweep: SweepFolder, with_findings: Callable[..., Findings]
+) -> None:
+    with_findings(sweep)
+    baseline = str(Manifest.read(sweep.manifest).baseline)
+    setting = next(setting for setting in Manifest.read(sweep.manifest).settings if setting.name == baseline)
+    rows = [f"{baseline},Xeon,100.0,", "another,Xeon,50.0,", f"{baseline},EPYC,120.0,"]
+    (sweep.report / SETTINGS_TABLE).write_text("\n".join(["setting,hardware,rate.value,reasons", *rows]), "utf-8")
+    snapshot = take_snapshot(sweep)
+    run = setting_run(snapshot, setting, None, report_rows(snapshot)[baseline])
+    assert run is not None
+    texts = {artifact.target: artifact.source for artifact in run.artifacts}
+    assert texts["report_row.csv"] == f"column,Xeon,EPYC\nsetting,{baseline},{baseline}\nhardware,Xeon,EPYC\n" + (
+        "rate.value,100.0,120.0\n"
+    )
+    record = Record.read(sweep.record(f"{baseline}-r0"))
+    config = yaml.safe_load(str(texts["config.yaml"]))
+    assert record.effective is not None
+    assert config.pop("effective")["precision"] == record.effective.precision
+    assert config == record.config.raw
+    (sweep.report / SETTINGS_TABLE).write_text("setting,rate.value\n" + f"{baseline},101.0\n", "utf-8")
+    changed = setting_run(snapshot, setting, None, report_rows(snapshot)[baseline])
+    assert changed is not None
+    assert changed.digest != run.digest, "a row that changes is sent again"

@@ -52,8 +52,9 @@ def ui(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[subproc
     command = [sys.executable, "-u", "-c", SERVE]
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    line = process.stdout.readline()
-    yield process, int(line.rpartition("127.0.0.1:")[2].split()[0])
+    assert process.stdout.readline().endswith(" (Ctrl-C stops it):\n")
+    link = process.stdout.readline()
+    yield process, int(link.rpartition("127.0.0.1:")[2].partition("/")[0])
     process.kill()
     process.wait()
 
@@ -160,10 +161,13 @@ def test_two_servers_that_start_at_the_same_time_both_get_a_port(
     assert len(ports) == 2
 
 
-def test_no_server_is_started_if_the_store_is_a_tracking_server(tmp_path: Path) -> None:
+def test_no_server_is_started_if_the_store_is_a_tracking_server_and_no_link_leads_to_its_home_page(
+    tmp_path: Path,
+) -> None:
     lines: list[str] = []
     assert serve_ui(tmp_path, tracking_uri="https://me:hunter2@mlflow.example", echo=lines.append) == 0
-    assert lines == ["the results are on a tracking server: open https://mlflow.example"]
+    link = "https://mlflow.example/#/experiments?workflowType=machine_learning"
+    assert lines == ["the results are on a tracking server:", f"  all experiments: {link}"]
 
 
 def test_each_sweep_on_a_tracking_server_has_a_link_to_it(example_sweep: SweepFolder) -> None:

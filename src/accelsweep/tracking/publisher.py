@@ -18,10 +18,11 @@ from accelsweep.errors import AccelsweepError, DamagedFile
 from accelsweep.installation import shipped_root
 from accelsweep.records.layout import SweepFolder
 from accelsweep.redaction import masked
+from accelsweep.tracking.links import report_path
 from accelsweep.tracking.published_state import PublishedCopy, remember_copy, run_digests
-from accelsweep.tracking.repeat_runs import finished_run, report_run, run_key, running_run, setting_key
+from accelsweep.tracking.repeat_runs import finished_run, report_key, report_run, run_key, running_run, setting_key
 from accelsweep.tracking.saved_views import update_experiment_page
-from accelsweep.tracking.setting_runs import UNSUPPORTED_KEY, setting_run, unsupported_group_run
+from accelsweep.tracking.setting_runs import UNSUPPORTED_KEY, report_rows, setting_run, unsupported_group_run
 from accelsweep.tracking.snapshot import Snapshot, report_digest, run_digest, take_snapshot
 from accelsweep.tracking.store import Store, connect, move_aside, sweep_mark
 from accelsweep.tracking.store_errors import (
@@ -32,7 +33,7 @@ from accelsweep.tracking.store_errors import (
     short_reason,
     store_exceptions,
 )
-from accelsweep.tracking.store_uri import resolve_uri, sqlite_path
+from accelsweep.tracking.store_uri import is_server, resolve_uri, sqlite_path
 
 if TYPE_CHECKING:
     from accelsweep.tracking.run_writer import RunWriter
@@ -66,7 +67,8 @@ class Publication:
     damaged: tuple[str, ...]
 
     def __str__(self) -> str:
-        where = f"MLflow experiment {self.experiment!r} at {masked(self.uri)}"
+        # a server's bare address would open MLflow's home page
+        where = f"MLflow experiment {self.experiment!r}" + ("" if is_server(self.uri) else f" at {masked(self.uri)}")
         left_out = "".join(f"\nleft out: {line}" for line in self.damaged)
         return f"{self.sweep}: {self.finished} runs in {where} ({self.written} entries written){left_out}"
 
@@ -136,7 +138,7 @@ class _Publisher:
             publish_snapshot(writer, snapshot, report)
             self._written += writer.written
             if not writer.written:
-                update_experiment_page(store, snapshot)
+                update_experiment_page(store, snapshot, _report_link(writer, snapshot))
                 if not (self.too_large or snapshot.live or snapshot.running):
                     records = {run.run: run.sha256 for run in snapshot.finished.values()}
                     published = PublishedCopy(
@@ -153,25 +155,29 @@ class _Publisher:
 
 
 def publish_snapshot(writer: RunWriter, snapshot: Snapshot, report: str) -> None:
-    """Write all runs and the report (with the digest `report`), and mark interrupted runs as killed."""
-    keys = publish_runs(writer, snapshot)
+    """Write the report (with the digest `report`) and all runs, and mark interrupted runs as killed.
+
+    The report comes first, because the descriptions of settings link to it.
+    """
+    keys = set()
     if snapshot.findings is not None or snapshot.folder.report.exists():
         candidates = (snapshot.folder.home / "constraints.txt", shipped_root() / "constraints.txt")
         run = report_run(snapshot, report, next((path for path in candidates if path.is_file()), None))
         writer.write(run)
         keys.add(run.key)
-    writer.kill_abandoned(keys)
+    writer.kill_abandoned(keys | publish_runs(writer, snapshot))
 
 
 def publish_runs(writer: RunWriter, snapshot: Snapshot) -> set[str]:
     """Write the settings and repeats of a snapshot, parents first; return their keys."""
     settings = {setting.name: setting for setting in snapshot.manifest.settings}
+    link, rows = _report_link(writer, snapshot), report_rows(snapshot)
     keys = {run_key(run) for run in snapshot.running.keys() | snapshot.finished.keys()}
     group = unsupported_group_run(snapshot)
     if group is not None:
         writer.write(group)
     for setting in settings.values():
-        if (run := setting_run(snapshot, setting)) is not None:
+        if (run := setting_run(snapshot, setting, link, rows.get(setting.name, ()))) is not None:
             writer.write(run)
             keys.add(run.key)
     if group is None:
@@ -187,6 +193,12 @@ def publish_runs(writer: RunWriter, snapshot: Snapshot) -> set[str]:
             except (DamagedFile, FileNotFoundError):
                 continue  # the record has changed or disappeared in the meantime: the next snapshot shows that
     return keys
+
+
+def _report_link(writer: RunWriter, snapshot: Snapshot) -> str | None:
+    """Return the link from a description in MLflow to the sweep's report; None if there is no report yet."""
+    run_id = writer.id_of(report_key(snapshot)) if snapshot.folder.page.is_file() else None
+    return None if run_id is None else report_path(writer.experiment_id, run_id).removeprefix("/")
 
 
 def reset_store(folder: SweepFolder, tracking_uri: str | None, echo: Echo = print) -> None:

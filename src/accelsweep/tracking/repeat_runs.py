@@ -18,8 +18,9 @@ import pyarrow
 import pyarrow.parquet as parquet
 from pydantic_core import to_jsonable_python
 
-from accelsweep.config.setting import label, short_label
+from accelsweep.config.setting import label
 from accelsweep.errors import DamagedFile
+from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.layout import LOG_FILE, PAGE, SweepFolder
 from accelsweep.records.plan import PlannedSetting
@@ -27,6 +28,7 @@ from accelsweep.records.run_files import read_record
 from accelsweep.records.run_record import Record, steps_damage
 from accelsweep.results import Doubt, LearningCurve, LearningPoint, Outcome
 from accelsweep.run_config import Run
+from accelsweep.tasks import compared_rate
 from accelsweep.tracking.mlflow_run import (
     NOTE_TAG,
     Artifact,
@@ -46,7 +48,6 @@ RUNNING_SOURCE = "running"
 CREATED_BY = {"mlflow.source.name": "accelsweep"}
 
 _STATUS = {Outcome.measured: "FINISHED", Outcome.unsupported: "FINISHED", Outcome.timed_out: "KILLED"}
-_VISIBLE_NAME = 24  # the number of characters of a run name that MLflow's list shows
 _MAX_LABEL = 250
 _MAX_POINTS = 100
 
@@ -62,13 +63,9 @@ def setting_key(setting: str) -> str:
 
 
 def run_name(axes: Mapping[str, Any], repeat: int | None = None) -> str:
-    """Return the run name of a setting or a repeat: `cuda x2, bf16, b256 #2`.
-
-    It is truncated to the length that the UI shows; the tag `setting` contains the full name.
-    """
-    suffix = "" if repeat is None else f" #{repeat}"
-    name, limit = storable_text(short_label(axes)), _VISIBLE_NAME - len(suffix)
-    return (name if len(name) <= limit else name[: limit - 1].rstrip(" ,") + "\N{HORIZONTAL ELLIPSIS}") + suffix
+    """Return the run name of a setting, `batch 256, bf16-mixed, 2 GPUs`, or of a repeat, with `#2` in front."""
+    name = storable_text(label(axes), limit=_MAX_LABEL)
+    return name if repeat is None else f"#{repeat} {name}"
 
 
 def setting_tags(setting: PlannedSetting) -> dict[str, str]:
@@ -96,9 +93,7 @@ def finished_run(folder: SweepFolder, finished: FinishedRun, setting: PlannedSet
         ended=finished.ended,
         tags=_record_tags(record, finished, damage) | setting_tags(setting),
         params=to_params(_config_values(record, setting.axes)),
-        metrics=to_metrics(
-            {name: metric.value for name, metric in record.metrics.items()} | {"wall_seconds": record.wall_seconds}
-        ),
+        metrics=to_metrics(_repeat_metrics(record)),
         curves=(
             *(() if damage else curves(folder.steps(record.run), finished.started)),
             *learning_curves(record.learning, finished.started, finished.ended),
@@ -134,6 +129,11 @@ def running_run(running: RunningRun, setting: PlannedSetting) -> MlflowRun:
     )
 
 
+def report_key(snapshot: Snapshot) -> str:
+    """Return the key of the MLflow run that contains the current revision's report."""
+    return f"report:{snapshot.manifest.revision}"
+
+
 def report_run(snapshot: Snapshot, digest: str, constraints: Path | None) -> MlflowRun:
     """Return the current revision's `report` run, containing the report, plan, record table and pinned versions."""
     folder, manifest, findings = snapshot.folder, snapshot.manifest, snapshot.findings
@@ -143,9 +143,9 @@ def report_run(snapshot: Snapshot, digest: str, constraints: Path | None) -> Mlf
     started = min((run.started for run in snapshot.finished.values()), default=snapshot.planned)
     recommendation = findings.recommendation.sentence if findings else ""
     return MlflowRun(
-        key=f"report:{manifest.revision}",
+        key=report_key(snapshot),
         name=f"report (revision {manifest.revision})",
-        source=f"report:{manifest.revision}",
+        source=report_key(snapshot),
         digest=digest,
         status="FINISHED",
         started=started,
@@ -156,14 +156,27 @@ def report_run(snapshot: Snapshot, digest: str, constraints: Path | None) -> Mlf
                 "revision": manifest.revision,
                 "command": findings.command if findings else None,
                 "recommendation": recommendation,
-                NOTE_TAG: f"{recommendation}\n\nOpen the artifact `report/{PAGE}`. The plan and all records are "
-                "artifacts, too.",
+                NOTE_TAG: f"{recommendation}\n\nThe report is the artifact `report/{PAGE}`. The plan and all records "
+                "are artifacts, too.",
                 **CREATED_BY,
             }
         ),
         metrics=to_metrics({"runs_planned": len(manifest.wanted_runs()), "runs_finished": len(snapshot.finished)}),
         artifacts=tuple(Artifact(path, target) for path, target in files if path.exists()),
     )
+
+
+def memory_in_gib(metric: str, size: float) -> dict[str, float]:
+    """Return a memory metric, whose `size` is in bytes, in GiB: `peak_memory_gib`, or `memory_gib` if it is no peak.
+
+    Four digits are kept, because a saved view cannot round.
+    """
+    return {memory_column(metric): float(f"{size / 2**30:.4g}")}
+
+
+def memory_column(metric: str) -> str:
+    """Return the name under which a memory metric is published in GiB."""
+    return "peak_memory_gib" if "peak" in metric else "memory_gib"
 
 
 def doubt_codes(doubts: Iterable[Doubt]) -> str:
@@ -278,6 +291,17 @@ def _per_step(table: parquet.Table, step: np.ndarray) -> tuple[np.ndarray, np.nd
     np.add.at(sums, step[finite], loss[finite])
     np.add.at(counts, step[finite], 1)
     return seconds, samples, np.divide(sums, counts, out=np.full(count, np.nan), where=counts > 0)
+
+
+def _repeat_metrics(record: Record) -> dict[str, float | None]:
+    """Return the record's metrics. MLflow shows them in this order, so those of the headline come first."""
+    values = {name: metric.value for name, metric in record.metrics.items()}
+    memory = {name: size for name in MEMORY_METRICS if (size := values.get(name)) is not None}
+    headline = [compared_rate(None, [record.config.task_name]), "quality"]
+    first = {name: values[name] for name in headline if name in values}
+    for name, size in list(memory.items())[:1]:
+        first |= memory_in_gib(name, size)
+    return first | values | {"wall_seconds": record.wall_seconds}
 
 
 def _config_values(record: Record, axes: dict[str, Any]) -> dict[str, Any]:

@@ -55,6 +55,7 @@ class RunWriter:
         """
         self._store = store
         self._client = store.client
+        self.experiment_id = store.experiment_id
         self.stored = stored
         self._ids = {key: duplicates[0].run_id for key, duplicates in stored.items()}
         self.written = 0
@@ -67,7 +68,7 @@ class RunWriter:
         return (
             len(stored) == 1
             and (stored[0].source, stored[0].published) == (source, self._published(key, digest))
-            and stored[0].parent_id == self._id_of(parent)
+            and stored[0].parent_id == self.id_of(parent)
         )
 
     def write(self, desired: MlflowRun) -> None:
@@ -76,7 +77,7 @@ class RunWriter:
             return
         duplicates = self.stored.get(desired.key, [])
         stored = next((run for run in duplicates if _is_same_measurement(run, desired)), None) or self._create(desired)
-        parent = self._id_of(desired.parent)
+        parent = self.id_of(desired.parent)
         if parent is not None and parent != stored.parent_id:
             self._client.set_tag(stored.run_id, PARENT_TAG, parent)
         elif desired.parent is None and stored.parent_id is not None:
@@ -131,17 +132,16 @@ class RunWriter:
         missing = self.too_large.get(key)
         return f"{digest} without {len(missing)}" if missing else digest
 
-    def _id_of(self, key: str | None) -> str | None:
+    def id_of(self, key: str | None) -> str | None:
+        """Return the ID of the run with this key, if there is one."""
         return self._ids.get(key) if key else None
 
     def _create(self, desired: MlflowRun) -> StoredRun:
         created = datetime.now(UTC).isoformat(timespec="microseconds")
         tags = {KEY_TAG: desired.key, SOURCE_TAG: desired.source, CREATED_TAG: created}
-        if parent := self._id_of(desired.parent):
+        if parent := self.id_of(desired.parent):
             tags[PARENT_TAG] = parent
-        run = self._client.create_run(
-            self._store.experiment_id, start_time=desired.started, tags=tags, run_name=desired.name
-        )
+        run = self._client.create_run(self.experiment_id, start_time=desired.started, tags=tags, run_name=desired.name)
         return StoredRun(
             run_id=run.info.run_id,
             key=desired.key,

@@ -13,36 +13,29 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accelsweep import registry
-from accelsweep.config.setting import describe_axes
-from accelsweep.metrics import MEMORY_METRICS
+from accelsweep.config.setting import label
 from accelsweep.plain_json import sha256_text
 from accelsweep.records.estimates import Estimate
-from accelsweep.records.findings import Findings, SettingFinding
+from accelsweep.records.findings import Findings, Recommendation, SettingFinding
 from accelsweep.significant_digits import format_ratio
+from accelsweep.tracking.links import REPEATS_VIEW, SETTINGS_VIEW, view_path
 from accelsweep.tracking.mlflow_run import NOTE_TAG, storable_text
-from accelsweep.tracking.repeat_runs import doubt_codes
+from accelsweep.tracking.repeat_runs import doubt_codes, memory_column
+from accelsweep.tracking.setting_notes import memory_metric
 from accelsweep.tracking.snapshot import Snapshot
 from accelsweep.tracking.store import DEFAULT_NOTE, Store
 
-SETTINGS_VIEW = "accelsweep-1"
-REPEATS_VIEW = "accelsweep-2"
-
 _VIEW_TAG = "mlflow.sharedViewState."
+_RUN_NAME, _CREATED = "attributes.`Run Name`", "runDateAndNestInfo"  # MLflow's names of columns that cannot be hidden
 _NOTE_DIGEST_TAG = "accelsweep.note"
 _MAX_ROWS = 20
 _MAX_SENTENCE_CHARACTERS = 900
 _MAX_TABLE_CHARACTERS = 3500
 
 
-def view_path(experiment_id: str, view: str = SETTINGS_VIEW, *, charts: bool = False) -> str:
-    """Return the path of a saved view relative to the server's URL: `/#/experiments/1/...`."""
-    mode = "&compareRunsMode=CHART" if charts else ""
-    return f"/#/experiments/{experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={view}{mode}"
-
-
-def update_experiment_page(store: Store, snapshot: Snapshot) -> None:
-    """Write the experiment's saved views, and its note unless the user replaced it."""
-    note = _note(store.experiment_id, snapshot.findings)
+def update_experiment_page(store: Store, snapshot: Snapshot, report_link: str | None = None) -> None:
+    """Write the experiment's saved views, and its note, with `report_link`, unless the user replaced it."""
+    note = _note(store.experiment_id, snapshot.findings, report_link)
     tags = _view_tags(snapshot)
     if snapshot.findings is not None:
         for experiment_tags in registry.loaded("experiment_tags"):
@@ -55,8 +48,8 @@ def update_experiment_page(store: Store, snapshot: Snapshot) -> None:
             store.client.set_experiment_tag(store.experiment_id, key, value)
 
 
-def _note(experiment_id: str, findings: Findings | None) -> str:
-    """Return the experiment's note. The headline comes first: a collapsed note shows only its first line."""
+def _note(experiment_id: str, findings: Findings | None, report_link: str | None) -> str:
+    """Return the experiment's note. A collapsed note shows only its first line: the headline and the report's link."""
     if findings is None:
         return DEFAULT_NOTE
     links = {
@@ -67,11 +60,20 @@ def _note(experiment_id: str, findings: Findings | None) -> str:
     compared = [(setting, setting.ratio) for setting in findings.settings if setting.ratio is not None]
     compared.sort(key=lambda pair: -pair[1].value)
     parts = [
-        storable_text(findings.recommendation.sentence, _MAX_SENTENCE_CHARACTERS),
+        *_headline(findings.recommendation, report_link),
         " · ".join(f"[{name}]({path.removeprefix('/')})" for name, path in links.items()),
         _table([_row(setting, ratio) for setting, ratio in compared]),
     ]
     return "\n\n".join(filter(None, parts))
+
+
+def _headline(recommendation: Recommendation, report_link: str | None) -> tuple[str, str]:
+    """Return the headline with the link to the report, and what qualifies it."""
+    sentence = storable_text(recommendation.sentence, _MAX_SENTENCE_CHARACTERS)
+    headline = f"{recommendation.headline}."
+    first, details = (headline, sentence[len(headline) :]) if sentence.startswith(headline) else (sentence, "")
+    link = f" [Open the report]({report_link})" if report_link else ""
+    return f"**{first}**{link}", details.strip()
 
 
 def _table(rows: Sequence[str]) -> str:
@@ -86,7 +88,7 @@ def _table(rows: Sequence[str]) -> str:
 
 def _row(setting: SettingFinding, ratio: Estimate) -> str:
     columns = [
-        describe_axes(setting.axes),
+        label(setting.axes),
         format_ratio(ratio.value, ratio.low, ratio.high),
         str(setting.verdict),
         doubt_codes(setting.doubts),
@@ -97,10 +99,8 @@ def _row(setting: SettingFinding, ratio: Estimate) -> str:
 def _view_tags(snapshot: Snapshot) -> dict[str, str]:
     findings = snapshot.findings
     rate = findings.rate_metric if findings else Findings.model_fields["rate_metric"].default
-    settings = findings.settings if findings else ()
-    measured = {name for setting in settings for name, summary in setting.metrics.items() if summary.median is not None}
-    memory = next((name for name in MEMORY_METRICS if name in measured), MEMORY_METRICS[-1])
-    settings_view = _settings_view(snapshot.manifest.axes, rate, memory)
+    memory = memory_metric(findings) if findings else None
+    settings_view = _settings_view(snapshot.manifest.axes, rate, memory_column(memory or "peak"))
     views = {
         SETTINGS_VIEW: ("1 Settings: which is fastest, and how sure", settings_view),
         REPEATS_VIEW: ("2 Repeats: curves and spread", _repeats_view(rate)),
@@ -118,18 +118,20 @@ def _settings_view(axes: Sequence[str], rate: str, memory: str) -> dict[str, Any
     """Return the settings view, fastest first, with comparison charts."""
     widths = {
         _metric("speedup"): 95,
-        _metric("speedup_low"): 95,
-        _metric("speedup_high"): 95,
-        _tag("verdict"): 95,
-        _tag("doubts"): 180,
-        _metric(rate): 140,
+        _tag("interval"): 118,
+        _tag("verdict"): 90,
+        _metric("quality"): 85,
+        _metric(memory): 140,
+        _tag("doubts"): 78,
+        _metric(rate): 160,
         _tag("quality_verdict"): 140,
     }
-    columns = [*widths, _metric("quality"), _metric(memory)]
+    columns = list(widths)
     charts = [
         _bar("answer", "speedup", "speed-up"),
         _bar("answer", "speedup_low", "speed-up, lower end of the interval"),
         _bar("answer", rate, rate),
+        _bar("price", memory, memory),
         _scatter("price", memory, rate),
         _scatter("price", rate, "quality"),
         _chart(
@@ -145,7 +147,7 @@ def _settings_view(axes: Sequence[str], rate: str, memory: str) -> dict[str, Any
         "tags.kind = 'setting'",
         _metric("speedup"),
         columns,
-        {"attributes.`Run Name`": 300, "runDateAndNestInfo": 60, **widths},
+        {_RUN_NAME: 265, _CREATED: 80, **widths},
         {"answer": "Speed-up", "price": "Its price", "settings": "By setting"},
         charts,
     )
@@ -156,11 +158,13 @@ def _repeats_view(rate: str) -> dict[str, Any]:
     charts = [
         _line("curve/samples_per_second", "samples per second, step by step"),
         _line("curve/train_loss", "training loss"),
-        _bar("repeats", rate, "rate of every repeat"),
+        _bar("repeats", rate, "rate, mean of a setting's repeats"),
     ]
     columns = [_metric(rate), _tag("doubts"), _tag("repeat"), _tag("block")]
     sections = {"steps": "Steps over time", "repeats": "Repeats"}
-    return _page_state("tags.kind = 'run'", "attributes.`start_time`", columns, {}, sections, charts)
+    by_setting = {"aggregateFunction": "average", "groupByKeys": [{"mode": "tag", "groupByData": "setting"}]}
+    state = _page_state("tags.kind = 'run'", "attributes.`start_time`", columns, {}, sections, charts)
+    return state | {"groupBy": by_setting}
 
 
 def _page_state(
@@ -177,7 +181,7 @@ def _page_state(
         "orderByKey": order_by,
         "orderByAsc": False,
         "selectedColumns": columns,
-        "columnOrder": columns,
+        "columnOrder": list(widths) or columns,
         "columnWidths": widths,
         "startTime": "ALL",
         "lifecycleFilter": "Active",

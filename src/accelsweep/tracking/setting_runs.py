@@ -2,28 +2,52 @@
 
 A setting that ran on several kinds of hardware has several findings, but an MLflow run stores only one value per
 metric. Such a run therefore omits the aggregates; its verdict gives the reason, and its description lists the hardware.
+A setting whose runs were disturbed omits the headline's metrics, because a chart would show them without the doubt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from accelsweep.config.setting import describe_axes
+import yaml
+
+from accelsweep.config.setting import label
 from accelsweep.plain_json import canonical_json, sha256_text
-from accelsweep.records.estimates import Estimate, Verdict
+from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import SettingFinding
 from accelsweep.records.plan import PlannedSetting
 from accelsweep.results import Outcome
-from accelsweep.significant_digits import UNKNOWN, interval_digits, is_uninformative, significant
-from accelsweep.tracking.mlflow_run import NOTE_TAG, MlflowRun, epoch_ms, to_metrics, to_params, to_tags
-from accelsweep.tracking.repeat_runs import CREATED_BY, doubt_codes, note_sections, run_name, setting_key, setting_tags
+from accelsweep.tracking.mlflow_run import (
+    NOTE_TAG,
+    Artifact,
+    MlflowRun,
+    epoch_ms,
+    storable_text,
+    to_metrics,
+    to_params,
+    to_tags,
+)
+from accelsweep.tracking.repeat_runs import (
+    CREATED_BY,
+    doubt_codes,
+    run_name,
+    setting_key,
+    setting_tags,
+)
+from accelsweep.tracking.setting_notes import all_reasons, interval_text, is_disturbed, memory_of, setting_note
 from accelsweep.tracking.snapshot import FinishedRun, Snapshot, merge_tags
 
 UNSUPPORTED_KEY = "group:unsupported"
 """The key of the run that groups the settings that cannot run."""
 
+SETTINGS_TABLE = "settings.csv"
+"""The report's table of settings, with one row per setting and kind of hardware."""
+
 _GREY = "#8f8f8f"
+_MAX_TEXT = 10_000_000
 _MAX_LISTED = 20
 
 
@@ -35,7 +59,7 @@ def unsupported_group_run(snapshot: Snapshot) -> MlflowRun | None:
     settings: dict[str, list[str]] = {}
     for setting in snapshot.manifest.settings:
         if (reason := unsupported_reason(snapshot, setting)) is not None:
-            settings.setdefault(reason, []).append(describe_axes(setting.axes))
+            settings.setdefault(reason, []).append(label(setting.axes))
     if not settings:
         return None
     name = f"cannot run here ({sum(map(len, settings.values()))})"
@@ -70,8 +94,26 @@ def unsupported_reason(snapshot: Snapshot, setting: PlannedSetting) -> str | Non
     return next((run.reason for run in finished if run.reason), "its record gives no reason")
 
 
-def setting_run(snapshot: Snapshot, setting: PlannedSetting) -> MlflowRun | None:
-    """Return the MLflow run of a setting; None for a runnable setting without a record or running repeat."""
+def report_rows(snapshot: Snapshot) -> dict[str, list[Mapping[str, str]]]:
+    """Return the rows of the report's table of settings by setting; empty if there is no report."""
+    try:
+        with (snapshot.folder.report / SETTINGS_TABLE).open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except OSError:
+        return {}
+    grouped: dict[str, list[Mapping[str, str]]] = {}
+    for row in rows:
+        grouped.setdefault(row.get("setting", ""), []).append(row)
+    return grouped
+
+
+def setting_run(
+    snapshot: Snapshot, setting: PlannedSetting, report_link: str | None = None, rows: Sequence[Mapping[str, str]] = ()
+) -> MlflowRun | None:
+    """Return the MLflow run of a setting; None for a runnable setting without a record or running repeat.
+
+    `report_link` leads from a description to the report, and `rows` are the setting's rows in its table of settings.
+    """
     runs = snapshot.runs_by_setting.get(setting.name, ())
     finished = [snapshot.finished[run] for run in runs if run in snapshot.finished]
     starts = [run.started for run in finished]
@@ -82,21 +124,24 @@ def setting_run(snapshot: Snapshot, setting: PlannedSetting) -> MlflowRun | None
     status = "FINISHED" if unsupported is not None else _status(snapshot, runs, finished)
     ended = max((run.ended for run in finished), default=snapshot.planned)
     findings = snapshot.findings_of(setting.name)
-    counts = {"runs_planned": float(len(runs)), "runs_finished": float(len(finished))}
-    metrics = to_metrics(counts | _aggregates(snapshot, findings))
-    tags = to_tags(_tags(snapshot, setting, finished, findings, unsupported)) | setting_tags(setting)
+    metrics = to_metrics(_aggregates(snapshot, findings))
+    if findings or not snapshot.live:  # MLflow keeps the order in which a run's metrics were first logged
+        metrics |= {"runs_planned": float(len(runs)), "runs_finished": float(len(finished))}
+    tags = to_tags(_tags(snapshot, setting, finished, findings, unsupported, report_link)) | setting_tags(setting)
+    artifacts = _artifacts(finished, rows) if findings else ()
     name, params = run_name(setting.axes), to_params(setting.axes)
     return MlflowRun(
         key=setting_key(setting.name),
         name=name,
         source=setting.name,
-        digest=sha256_text(canonical_json([name, status, params, metrics, tags])),
+        digest=sha256_text(canonical_json([name, status, params, metrics, tags, [str(a.source) for a in artifacts]])),
         status=status,
         started=min(starts, default=snapshot.planned),
         ended=None if status == "RUNNING" else ended,
         tags=tags,
         params=params,
         metrics=metrics,
+        artifacts=artifacts,
         parent=UNSUPPORTED_KEY if unsupported is not None else None,
     )
 
@@ -110,7 +155,23 @@ def _status(snapshot: Snapshot, runs: Sequence[str], finished: Sequence[Finished
     return "FINISHED" if any(run.outcome is Outcome.measured for run in finished) else "FAILED"
 
 
+def _artifacts(finished: Sequence[FinishedRun], rows: Sequence[Mapping[str, str]]) -> tuple[Artifact, ...]:
+    """Return the config of the first repeat, and the setting's rows of the report, one line per column."""
+    artifacts = []
+    if finished:
+        config = yaml.safe_dump(dict(finished[0].config), allow_unicode=True)
+        artifacts.append(Artifact(storable_text(config, limit=_MAX_TEXT), "config.yaml"))
+    if rows:
+        table = io.StringIO()
+        writer = csv.writer(table, lineterminator="\n")
+        writer.writerow(["column", *(["value"] if len(rows) == 1 else [row.get("hardware", "") for row in rows])])
+        writer.writerows([name, *values] for name in rows[0] if any(values := [row[name] for row in rows]))
+        artifacts.append(Artifact(storable_text(table.getvalue(), limit=_MAX_TEXT), "report_row.csv"))
+    return tuple(artifacts)
+
+
 def _aggregates(snapshot: Snapshot, findings: Sequence[SettingFinding]) -> dict[str, float | None]:
+    """Return a setting's metrics in the order in which MLflow shows them: the headline first."""
     if not findings or snapshot.findings is None:
         return {}
     measured = {"runs_measured": float(sum(finding.measured for finding in findings))}
@@ -118,15 +179,20 @@ def _aggregates(snapshot: Snapshot, findings: Sequence[SettingFinding]) -> dict[
         return {**measured}
     (finding,) = findings
     rate = snapshot.findings.rate_metric
-    metrics = {name: summary.median for name, summary in finding.metrics.items()}
-    metrics |= {f"{name}_median": metrics[name] for name in (rate, "quality") if name in metrics}
-    estimates = {"speedup": finding.ratio, "quality": finding.quality, "quality_difference": finding.quality_difference}
-    for name, estimate in {rate: finding.rate, **estimates, **finding.costs}.items():
+    medians = {name: summary.median for name, summary in finding.metrics.items()}
+    if is_disturbed(finding):
+        return {name: value for name, value in medians.items() if name not in (rate, "quality")} | measured
+    headline = {"speedup": finding.ratio, rate: finding.rate, "quality": finding.quality}
+    others = {"quality_difference": finding.quality_difference, **finding.costs}
+    metrics: dict[str, float | None] = {name: estimate.value for name, estimate in headline.items() if estimate}
+    if finding.verdict is Verdict.baseline and finding.rate:
+        metrics = {"speedup": 1.0, **metrics}
+    metrics |= memory_of(snapshot.findings, finding)
+    for name, estimate in (headline | others).items():
         if estimate is not None:
             metrics |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-        elif name == "speedup" and finding.verdict is Verdict.baseline and finding.rate:
-            metrics["speedup"] = 1.0
-    return metrics | measured  # MLflow lists the metrics in this order
+    metrics |= {f"{name}_median": medians[name] for name in (rate, "quality") if name in medians}
+    return metrics | {name: value for name, value in medians.items() if name not in metrics} | measured
 
 
 def _tags(
@@ -135,6 +201,7 @@ def _tags(
     finished: Sequence[FinishedRun],
     findings: Sequence[SettingFinding],
     unsupported: str | None,
+    report_link: str | None,
 ) -> dict[str, Any]:
     outcomes = [Outcome.unsupported] if setting.unsupported else []
     outcomes += [run.outcome for run in finished]
@@ -157,51 +224,21 @@ def _tags(
         (finding,) = findings
         tags |= {
             "verdict": finding.verdict.value,
+            "interval": interval_text(finding.ratio),
             "verdict_reason": finding.verdict_reason,
             "quality_verdict": finding.quality_verdict,
         }
     else:
         tags["verdict"] = f"run on {len(findings)} kinds of hardware"
     return tags | {
-        "reason": unsupported or "; ".join(_reasons(findings)),
+        "reason": unsupported or "; ".join(all_reasons(findings)),
         "hardware": "; ".join(finding.hardware for finding in findings if finding.hardware),
         "doubts": doubt_codes(doubt for finding in findings for doubt in finding.doubts),
         "recommended": "yes" if recommended else "no",
         "confidence": rules.confidence,
         "threshold": rules.threshold,
-        NOTE_TAG: _note(findings),
+        NOTE_TAG: setting_note(snapshot.findings, findings, report_link),
     }
-
-
-def _reasons(findings: Sequence[SettingFinding]) -> list[str]:
-    return list(dict.fromkeys(reason for finding in findings for reason in finding.reasons))
-
-
-def _note(findings: Sequence[SettingFinding]) -> str:
-    verdicts = [f"**{finding.verdict}**: {finding.verdict_reason}" for finding in findings]
-    if len(findings) == 1:
-        lines = verdicts
-        missing = {name: summary.reason for name, summary in findings[0].metrics.items() if summary.median is None}
-    else:
-        lines = [f"This setting was run on {len(findings)} kinds of hardware; see the report for a comparison.", ""]
-        for finding, verdict in zip(findings, verdicts, strict=True):
-            lines.append(f"* {finding.hardware}: {_rate(finding.rate)}; {verdict}")
-        missing = {}
-    if reasons := _reasons(findings):
-        lines += ["", *(f"* {reason}" for reason in reasons)]
-    doubts = [doubt for finding in findings for doubt in finding.doubts]
-    return "\n".join(lines + note_sections(doubts, missing))
-
-
-def _rate(rate: Estimate | None) -> str:
-    if rate is None:
-        return "no rate"
-    if rate.low is None or rate.high is None:
-        return f"{significant(rate.value)} {rate.unit} (no interval: {rate.reason})"
-    if is_uninformative(rate.low, rate.high):
-        return UNKNOWN
-    value, low, high = interval_digits(rate.value, rate.low, rate.high)
-    return f"{value} {rate.unit} [{low}, {high}]"
 
 
 def _list(names: Sequence[str]) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
 from accelsweep.errors import DamagedFile
 from accelsweep.files import sha256_file
 from accelsweep.plain_json import canonical_json, sha256_text
@@ -24,14 +26,17 @@ from accelsweep.tracking.mlflow_run import epoch_ms
 FileStamp = tuple[int, int]
 """A file's modification time in nanoseconds and its size."""
 
-_LAYOUT_VERSION = 1
+_LAYOUT_VERSION = 2
 """Increment when the name, parent, status, tags, params or metrics of runs change, so that existing copies are
 updated."""
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run with a record. `stamp` is the record file's stamp; times are in milliseconds since 1970."""
+    """A run with a record. `stamp` is the record file's stamp; times are in milliseconds since 1970.
+
+    `config` is the run's config with the values in effect, where they are known, under `effective`.
+    """
 
     run: str
     setting: str
@@ -42,6 +47,7 @@ class FinishedRun:
     ended: int
     stamp: FileStamp
     provenance: Mapping[str, str]
+    config: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -169,6 +175,8 @@ def _finished_run(folder: SweepFolder, run: str, known: FinishedRun | None) -> F
         ended=epoch_ms(record.finished_at),
         stamp=stamp,
         provenance=provenance_tags(record),
+        config=dict(record.config.raw)
+        | ({"effective": to_jsonable_python(record.effective)} if record.effective else {}),
     )
 
 

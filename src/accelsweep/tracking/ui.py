@@ -29,9 +29,9 @@ from accelsweep.devices import linux
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.files import tail_lines
 from accelsweep.redaction import masked
+from accelsweep.tracking.links import EXPERIMENTS_PATH, view_path
 from accelsweep.tracking.published_state import published_sweeps
 from accelsweep.tracking.publisher import Echo
-from accelsweep.tracking.saved_views import view_path
 from accelsweep.tracking.store import create_database
 from accelsweep.tracking.store_uri import ARTIFACTS, is_server, resolve_uri, without_login
 
@@ -65,14 +65,13 @@ def serve_ui(
     """
     uri = resolve_uri(home, tracking_uri)
     if is_server(uri):
-        address = without_login(uri)
-        echo(f"the results are on a tracking server: open {address}")
-        _show_sweeps(home, uri, address, browser, echo)
+        echo("the results are on a tracking server:")
+        _show_sweeps(home, uri, without_login(uri), browser, echo)
         return EXIT_OK
     create_database(uri, home)
     stop = threading.Event()
     with _stop_on_signals(stop), running_server(home, uri, port) as server:
-        echo(f"MLflow's UI on {masked(uri)}: {server.address} (Ctrl-C stops it)")
+        echo(f"MLflow's UI on {masked(uri)} (Ctrl-C stops it):")
         _show_sweeps(home, uri, server.address, browser, echo)
         while server.process.poll() is None:
             if stop.wait(0.2):
@@ -85,9 +84,10 @@ def serve_ui(
 def _show_sweeps(home: Path, uri: str, address: str, browser: bool | None, echo: Echo) -> None:
     sweeps = list(published_sweeps(home, uri).items())[:_MAX_LINKS]
     links = {name: f"{address}{view_path(published.experiment_id)}" for name, published in sweeps}
+    links = links or {"all experiments": f"{address}{EXPERIMENTS_PATH}"}  # the bare address opens MLflow's home page
     for name, link in links.items():
         echo(f"  {name}: {link}")
-    open_in_browser(next(iter(links.values()), address), browser, echo)
+    open_in_browser(next(iter(links.values())), browser, echo)
 
 
 @contextlib.contextmanager
