@@ -7,6 +7,7 @@ optimiser or Trainer are checked when that object is built.
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Callable, Collection, Mapping
@@ -64,6 +65,10 @@ class LearningRate:
 LEARNING_RATE_KEYS = tuple(key.name for key in fields(LearningRate))
 
 
+_SHORTEST_LIMIT_SECONDS = 3.0
+"""Windows of a few milliseconds, as for trying things out, are not cut short by a hiccup of the machine."""
+
+
 @dataclass(frozen=True)
 class Measure:
     """How a run is measured. Lengths are given in steps, in training samples across all devices, or in seconds.
@@ -71,13 +76,15 @@ class Measure:
     None omits a phase (`probe_steps`, `matmul_steps`, `quality_samples`) or removes a bound (`max_samples`,
     `rank_memory_bytes`). `headroom` is the share of free memory that a search for the largest batch leaves unused. The
     search ends at `max_batch`, or once the batch size is known to within the relative `batch_resolution`. All three
-    apply per rank. If `scope` is `process`, the user's own command is timed from its start to its exit.
+    apply per rank. If `scope` is `process`, the user's own command is timed from its start to its exit. For the meaning
+    of `max_seconds`, see `longest_seconds`.
     """
 
     warmup_steps: Natural
     min_steps: Count
     min_seconds: Seconds
     max_steps: Count
+    max_seconds: Seconds | None = None
     scope: Literal["steps", "process"] = "steps"
     concurrency: Count = 1
     probe_steps: Count | None = None
@@ -94,6 +101,13 @@ class Measure:
     max_batch: Count = 65536
     batch_resolution: Share = 0.01
     rank_memory_bytes: Count | None = None
+
+    @property
+    def longest_seconds(self) -> float:
+        """The seconds after which warm-up and window end, even if steps are missing; infinite if only steps count."""
+        if self.max_seconds is not None:
+            return self.max_seconds
+        return max(3.0 * self.min_seconds, _SHORTEST_LIMIT_SECONDS) if self.min_seconds else math.inf
 
     @property
     def better(self) -> Literal["max", "min"]:

@@ -39,7 +39,8 @@ class MachineState(NamedTuple):
     """The machine's state at one moment.
 
     `machine` is its identity and `host` its name. `cores_usable` and `memory_bytes` are the resources the run may use.
-    `variables` are the environment variables that can change a measurement.
+    `variables` are the environment variables that can change a measurement. `cpu_flags` are the processor's flags that
+    decide how number formats are computed, None if unknown.
     """
 
     machine: str | None = None
@@ -50,6 +51,7 @@ class MachineState(NamedTuple):
     memory_bytes: int | None = None
     governor: str | None = None
     cpu_celsius: float | None = None
+    cpu_flags: Sequence[str] | None = None
     variables: Mapping[str, str] = _EMPTY
     devices: Sequence[DeviceState] = ()
 

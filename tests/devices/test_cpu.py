@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
 from accelsweep.devices import cpu, linux
-from accelsweep.devices.cpu import CpuKind, cpu_model, host_facts, memory_bytes, model_in_cpuinfo
-from accelsweep.measure.machine_state import fingerprint
+from accelsweep.devices.cpu import (
+    CpuKind,
+    cpu_flags,
+    cpu_model,
+    emulated_formats,
+    host_facts,
+    memory_bytes,
+    model_in_cpuinfo,
+    number_format,
+)
+from accelsweep.measure.machine_state import fingerprint, host_state
+from accelsweep.run_environment import MachineState
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,6 +101,72 @@ def test_the_name_is_the_first_of_cpuinfo_or_what_python_knows(tmp_path, lines, 
     (tmp_path / "cpuinfo").write_text(lines)
     assert model_in_cpuinfo(tmp_path / "cpuinfo") == (name or platform.processor() or platform.machine())
     assert model_in_cpuinfo(tmp_path / "none") == (platform.processor() or platform.machine())
+
+
+X86 = "processor\t: 0\nvmx flags\t: vnmi\nflags\t\t: fpu avx2 avx512f {} rdpid\nbugs\t\t: spectre_v1\n"
+ARM = "processor\t: 0\nFeatures\t: fp asimd fphp asimdhp {} i8mm\nCPU part\t: 0xd0c\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "flags", "emulated"),
+    [
+        (X86.format("avx512_bf16"), ("avx2", "avx512_bf16", "avx512f"), ("fp16",)),
+        (X86.format("amx_bf16 avx512_fp16"), ("amx_bf16", "avx2", "avx512_fp16", "avx512f"), ()),
+        (X86.format("avx_vnni"), ("avx2", "avx512f"), ("bf16", "fp16")),
+        (ARM.format("bf16"), ("asimd", "asimdhp", "bf16"), ()),
+        (ARM.format("sha2"), ("asimd", "asimdhp"), ("bf16",)),
+        ("processor\t: 0\n", None, ()),
+        (None, None, ()),
+    ],
+)
+def test_a_format_is_emulated_without_its_flags_and_nothing_is_known_without_any(tmp_path, lines, flags, emulated):
+    if lines is not None:
+        (tmp_path / "cpuinfo").write_text(lines)
+    assert cpu_flags(tmp_path / "cpuinfo") == flags
+    assert emulated_formats(flags, {}) == emulated
+
+
+@pytest.mark.parametrize(
+    ("variables", "emulated"),
+    [
+        ({"ONEDNN_MAX_CPU_ISA": "avx2"}, ("bf16", "fp16")),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}, ("bf16", "fp16")),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}, ("fp16",)),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX"}, ()),
+        ({"ONEDNN_MAX_CPU_ISA": "DEFAULT", "DNNL_MAX_CPU_ISA": "AVX2"}, ()),
+        ({"DNNL_MAX_CPU_ISA": "AVX2"}, ("bf16", "fp16")),
+        ({"ATEN_CPU_CAPABILITY": "avx2"}, ()),
+    ],
+)
+def test_onednns_limit_switches_instructions_off(variables, emulated):
+    assert emulated_formats(("avx512_bf16", "avx512_fp16"), variables) == emulated
+
+
+@pytest.mark.parametrize("limit", ["", "AVX2", "no-such-set"])
+def test_torch_has_no_instructions_for_bf16_where_it_is_said_to_be_emulated_by_a_limit(limit):
+    if platform.machine() != "x86_64" or "avx512_bf16" not in (cpu_flags() or ()):
+        pytest.skip("this processor emulates bf16 anyway")
+    program = "import torch; print(torch.ops.mkldnn._is_mkldnn_bf16_supported())"
+    variables = {"ONEDNN_MAX_CPU_ISA": limit} if limit else {}
+    words = [sys.executable, "-c", program]
+    supported = subprocess.run(words, env=os.environ | variables, capture_output=True, text=True, check=True).stdout
+    assert ("bf16" in emulated_formats(cpu_flags(), variables)) == (supported.strip() == "False")
+
+
+@pytest.mark.parametrize(
+    ("precision", "name"),
+    [("bf16-mixed", "bf16"), ("bf16-true", "bf16"), ("16-true", "fp16"), ("32-true", "fp32"), ("64-true", "fp64")],
+)
+def test_a_precision_has_a_narrowest_format(precision, name):
+    assert number_format(precision) == name
+
+
+def test_plan_and_record_agree_on_what_is_emulated(monkeypatch):
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    monkeypatch.setattr(cpu, "cpu_flags", lambda: ("avx512_bf16",))
+    (planned,) = CpuKind().inventory()
+    state = MachineState.of(host_state())
+    assert planned.emulates == emulated_formats(state.cpu_flags, state.variables) == ("bf16", "fp16")
 
 
 def test_plan_and_record_have_one_name_for_the_processor():

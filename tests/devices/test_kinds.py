@@ -36,7 +36,7 @@ def test_a_site_validates_its_devices_strictly_and_dumps_them_as_plain_json():
     (read,) = Site(name="s", inventory=[device]).inventory
     assert read == Device("cpu", "7763", 64)
     dumped = Site(name="s", inventory=[read]).model_dump(mode="json")["inventory"]
-    assert dumped == [{"accelerator": "cpu", "model": "7763", "count": 64, "memory_bytes": None}]
+    assert dumped == [{"accelerator": "cpu", "model": "7763", "count": 64, "memory_bytes": None, "emulates": []}]
     for wrong, message in (
         ({"count": 1.5}, r"inventory\.0\.count=1\.5: must be a valid integer"),
         ({"accelerator": "gpu"}, r"unknown device kind 'gpu' \(did you mean 'cuda'\?\); choose one of: cpu, cuda"),

@@ -12,12 +12,17 @@ from accelsweep.measure.run_doubts import level_shift
 from accelsweep.measure.stalls import find_stalls
 from accelsweep.measure.timed_window import WindowRules
 from accelsweep.results import bottleneck
+from accelsweep.run_config import Measure
 from accelsweep.run_environment import MachineState
 
 
-def test_a_window_much_shorter_than_min_seconds_is_doubted():
-    assert run_doubts.short_window(0.7, 1.0).code == "short_window"
-    assert run_doubts.short_window(0.9, 1.0) is None
+def test_a_window_much_shorter_than_min_seconds_or_min_steps_is_doubted():
+    asked = Measure(warmup_steps=20, min_steps=50, min_seconds=1.0, max_steps=100)
+    assert run_doubts.short_window(0.7, 50, asked).code == "short_window"
+    assert run_doubts.short_window(0.9, 50, asked) is None
+    assert run_doubts.short_window(3.1, 14, asked).message == (
+        "the window had 14 steps in 3.10 s, but 50 steps and 1 s were requested"
+    )
 
 
 def test_foreign_load_is_doubted_only_if_it_can_have_taken_time_from_us(monkeypatch):
@@ -240,6 +245,7 @@ def test_too_few_steps_give_no_verdict():
     assert level_shift([1.0] * 29 + [2.0] * 30) is None
 
 
+QUICK = Measure(warmup_steps=20, min_steps=50, min_seconds=1.5, max_steps=50_000)
 RUNS = 500
 ALLOWED = RUNS // 100
 
@@ -251,18 +257,18 @@ def step_times(rng, count, spread=0.2, stalls=0.01):
 
 def test_a_window_planned_from_a_noisy_warm_up_is_seldom_too_short():
     rng, alarms = random.Random(1), 0
-    rules = WindowRules(warmup_steps=20, min_steps=50, min_seconds=1.5, max_steps=50_000)
+    rules = WindowRules.from_config(QUICK)
     for _ in range(RUNS):
-        steps = rules.window_steps(step_times(rng, rules.warmup))
-        alarms += run_doubts.short_window(sum(step_times(rng, steps)), 1.5) is not None
+        steps = rules.window_steps(step_times(rng, rules.warmup_steps))
+        alarms += run_doubts.short_window(sum(step_times(rng, steps)), steps, QUICK) is not None
     assert alarms <= ALLOWED
 
 
 def test_a_window_twice_as_fast_as_its_warm_up_is_too_short():
     rng = random.Random(2)
-    rules = WindowRules(warmup_steps=20, min_steps=50, min_seconds=1.5, max_steps=50_000)
+    rules = WindowRules.from_config(QUICK)
     steps = rules.window_steps(step_times(rng, 20, stalls=0.0))
-    assert run_doubts.short_window(0.5 * sum(step_times(rng, steps, stalls=0.0)), 1.5) is not None
+    assert run_doubts.short_window(0.5 * sum(step_times(rng, steps, stalls=0.0)), steps, QUICK) is not None
 
 
 @pytest.mark.parametrize("cores", [2, 16, 128])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import random
+from itertools import accumulate
+from statistics import fmean
 
 import pytest
 import torch
@@ -95,6 +98,72 @@ def test_the_number_of_steps_stays_between_its_bounds(pace, expected):
     assert rules.window_steps([pace] * 4) == expected
 
 
+def slow(max_seconds, **lengths):
+    return WindowRules(
+        **{"warmup_steps": 20, "min_steps": 50, "min_seconds": 1.0, "max_steps": 1000, **lengths},
+        max_seconds=max_seconds,
+    )
+
+
+@pytest.mark.parametrize(("pace", "warmup", "steps"), [(0.05, 20, 50), (0.1, 20, 30), (0.25, 12, 12), (2.0, 10, 10)])
+def test_warm_up_and_window_end_at_max_seconds_but_not_before_they_have_ten_steps(
+    clock, group, log, pace, warmup, steps
+):
+    window = Window(slow(3.0), device=Host(log), group=group, clock=clock)
+    assert drive(window, clock, lambda step: pace) == warmup + steps
+    seen = window.result()
+    assert (seen.warmup_steps, len(seen.step_seconds)) == (warmup, warmup + steps)
+    assert seen.window_step_seconds == pytest.approx([pace] * steps)
+    assert seen.samples == 32 * steps
+
+
+def test_a_window_that_needs_fewer_than_ten_steps_is_not_extended_to_ten(clock, group, log):
+    window = Window(slow(3.0, warmup_steps=2, min_steps=5), device=Host(log), group=group, clock=clock)
+    assert drive(window, clock, lambda step: 2.0) == 2 + 5
+
+
+def test_slow_steps_in_the_window_do_not_end_it(clock, group, log):
+    """Its number of steps is fixed: a window that ended by its own clock would have fewer of the slow steps."""
+    window = Window(slow(3.0), device=Host(log), group=group, clock=clock)
+    assert drive(window, clock, lambda step: 0.05 if step < 20 else 1.0) == 20 + 50
+    assert window.result().seconds == pytest.approx(50.0)
+
+
+def test_a_short_window_has_the_right_step_time_on_average_unlike_one_that_a_clock_ends():
+    """The step that exceeds a time limit is likely to be a long one: here, one in fifty takes ten times as long."""
+    rng, rules = random.Random(1), slow(10.0)
+
+    def steps(count):
+        return [rng.lognormvariate(0.0, 0.2) * (10.0 if rng.random() < 0.02 else 1.0) for _ in range(count)]
+
+    ours, by_the_clock = [], []
+    for _ in range(4000):
+        ours.append(fmean(steps(rules.window_steps(steps(rules.least_warmup)))))
+        ends = list(accumulate(steps(100)))
+        by_the_clock.append(next(end / count for count, end in enumerate(ends, 1) if end >= rules.max_seconds))
+    expected = math.exp(0.2**2 / 2) * (0.98 + 0.02 * 10.0)
+    assert fmean(ours) == pytest.approx(expected, rel=0.02)
+    assert fmean(by_the_clock) > 1.1 * expected
+
+
+def test_a_first_step_that_compiles_does_not_shorten_the_warm_up(clock, group, log):
+    window = Window(slow(3.0), device=Host(log), group=group, clock=clock)
+    assert drive(window, clock, lambda step: 60.0 if step == 0 else 0.0625) == 20 + 48
+
+
+def test_a_shortened_warm_up_and_window_hold_whole_optimiser_steps(clock, group, log):
+    window = Window(slow(3.0, multiple_of=4), device=Host(log), group=group, clock=clock)
+    assert drive(window, clock, lambda step: 2.0) == 12 + 12
+
+
+def test_every_rank_ends_its_warm_up_when_rank_0_does(clock, group, log):
+    group.rank, group.size, group.told = 1, 2, 17
+    window = Window(slow(3.0), device=Host(log), group=group, clock=clock)
+    assert drive(window, clock, lambda step: 2.0) == 17 + 17
+    assert group.asked == [10, 10]  # its own lengths of warm-up and window, which it does not use
+    assert window.result().warmup_steps == 17
+
+
 def test_every_rank_takes_the_number_that_rank_0_broadcasts(clock, group, log):
     group.rank, group.size, group.told = 1, 2, 17
     window = Window(RULES, device=Host(log), group=group, clock=clock)
@@ -123,6 +192,21 @@ def test_work_still_queued_on_the_device_counts_into_the_window(clock, device, g
     seen = window.result()
     assert seen.seconds == pytest.approx(10 * 0.1, abs=0.002)
     assert sum(seen.window_step_seconds) == pytest.approx(seen.seconds, abs=0.002)
+
+
+def test_the_device_is_waited_for_before_the_length_of_the_warm_up_is_read(clock, device, group, log):
+    """The host queues the first ten steps in 10 ms; the device needs 5 s for them."""
+    window = Window(slow(3.0), device=device, group=group, clock=clock)
+    window.begin()
+    for _ in range(9):
+        device.work(0.5)
+        clock.advance(0.001)
+        window.step_done(32)
+    log.clear()
+    device.work(0.5)
+    window.step_done(32)
+    assert log[:2] == ["synchronise", "synchronise"], "for the warm-up's length, and as the window opens"
+    assert window.warmup_steps == 10
 
 
 def test_waiting_for_other_ranks_is_no_part_of_the_window(clock, group, log):

@@ -1,4 +1,4 @@
-"""The processor: its name, cores and memory, facts about its host, and its use by torch.
+"""The processor: its name, cores, memory and number formats, facts about its host, and its use by torch.
 
 The name is part of every record's fingerprint, so a different name for the same processor would cause all sweeps to be
 measured again.
@@ -10,9 +10,11 @@ import functools
 import hmac
 import os
 import platform
+import re
 import socket
 import subprocess
 import sys
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +65,8 @@ class CpuKind(DeviceKind):
     def inventory(self, torch: str | None = None) -> tuple[Device, ...]:
         """Return the processor with the cores and the memory that this process may use."""
         del torch
-        return (Device("cpu", cpu_model(), linux.usable_cores(), memory_bytes()),)
+        emulates = emulated_formats(cpu_flags(), os.environ)
+        return (Device("cpu", cpu_model(), linux.usable_cores(), memory_bytes(), emulates),)
 
     def unsupported_precision(self, precision: str) -> str | None:
         """Return why a CPU cannot train in `precision`."""
@@ -156,6 +159,54 @@ def model_in_cpuinfo(cpuinfo: Path) -> str:
     return platform.processor() or platform.machine()
 
 
+FORMAT_FLAGS = {
+    "bf16": frozenset({"avx512_bf16", "amx_bf16", "bf16"}),
+    "fp16": frozenset({"avx512_fp16", "amx_fp16", "asimdhp"}),
+}
+"""Number formats narrower than float32 -> Linux's flags for instructions that compute in them, on x86 and on ARM.
+
+AVX-NE-CONVERT, which oneDNN uses for both formats on a few processors without AVX-512, has no such flag.
+"""
+
+_VECTOR_FLAGS = frozenset({"avx2", "avx512f", "asimd"})
+
+_ISA_WITHOUT_BF16 = frozenset({"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX512_CORE", "AVX512_CORE_VNNI"})
+
+_ISA_WITHOUT = {"bf16": _ISA_WITHOUT_BF16, "fp16": _ISA_WITHOUT_BF16 | {"AVX512_CORE_BF16"}}
+"""Number formats -> values of `ISA_LIMITS` with which oneDNN emulates them (oneDNN, "CPU Dispatcher Control")."""
+
+ISA_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+"""Variables that keep oneDNN from using newer instructions; the first one that is set counts."""
+
+
+def cpu_flags(cpuinfo: Path = CPUINFO) -> tuple[str, ...] | None:
+    """Return the flags in Linux's `cpuinfo` that decide how number formats are computed; None if it lists no flags."""
+    try:
+        lines = cpuinfo.read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    found = next((line.split(":", 1)[1].split() for line in lines if re.match(r"(flags|Features)\s*:", line)), None)
+    return None if found is None else tuple(sorted(_VECTOR_FLAGS.union(*FORMAT_FLAGS.values()).intersection(found)))
+
+
+def emulated_formats(flags: Collection[str] | None, variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the number formats that torch computes in float32, converting them before and after; empty if unknown.
+
+    `flags` are those that `cpu_flags` returns, and `variables` are environment variables. According to oneDNN ("Data
+    Types"), bf16 is then three to four times slower than float32.
+    """
+    if flags is None:
+        return ()
+    limit = next((variables[name].upper() for name in ISA_LIMITS if name in variables), "")
+    return tuple(name for name, known in FORMAT_FLAGS.items() if known.isdisjoint(flags) or limit in _ISA_WITHOUT[name])
+
+
+def number_format(precision: str) -> str:
+    """Return the narrowest format that `precision` computes in: `bf16` for `bf16-mixed`, `fp16` for `16-true`."""
+    width = precision.partition("-")[0]
+    return width if width.startswith("bf") else f"fp{width}"
+
+
 def _sysctl(name: str) -> str:
     """Return the value of a macOS sysctl; empty if it is not set."""
     command = ["/usr/sbin/sysctl", "-n", name]
@@ -187,6 +238,7 @@ def host_facts() -> dict[str, Any]:
         "host": socket.gethostname(),
         "machine": machine_identity(),
         "cpu_model": cpu_model(),
+        "cpu_flags": cpu_flags(),
         "cores_physical": host.physical_cores(),
         "cores_logical": os.cpu_count(),
         "cores_usable": linux.usable_cores(),

@@ -34,13 +34,15 @@ if TYPE_CHECKING:
 class Device:
     """Devices of one model that a site offers on one node.
 
-    `count` is in cores for `cpu`, otherwise in devices.
+    `count` is in cores for `cpu`, otherwise in devices. `emulates` are the number formats (`bf16`, `fp16`) for which a
+    processor is known to have no instructions.
     """
 
     accelerator: str
     model: str
     count: int
     memory_bytes: int | None = None
+    emulates: tuple[str, ...] = ()
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "coerce_numbers_to_str": True}
     """Lets pydantic models declare fields of this type without importing pydantic in this module."""

@@ -1,9 +1,9 @@
-"""Detects other load on this machine before anything is measured. Each run repeats this check."""
+"""Detects other load on this machine before anything is measured."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import psutil
@@ -12,7 +12,7 @@ from accelsweep.devices.host import processor_times
 from accelsweep.devices.kinds import monitored_devices
 from accelsweep.devices.linux import allowed_cores
 from accelsweep.measure.machine_state import busy_seconds, device_state
-from accelsweep.measure.run_doubts import FOREIGN
+from accelsweep.measure.run_doubts import busy_cpu
 from accelsweep.run_environment import DeviceState
 
 SAMPLE_SECONDS = 0.5
@@ -23,9 +23,15 @@ _MIN_CORES = 0.05
 """Processes using less than this share of a core are not listed."""
 
 
-def busy_now(seconds: float = SAMPLE_SECONDS) -> list[str]:
-    """Sample for `seconds`; return one sentence each for the CPU and every GPU that other processes keep busy."""
-    return [*_processor(seconds), *_gpus()]
+def busy_now(
+    seconds: float = SAMPLE_SECONDS, needed_cores: float | None = None, devices: Collection[str] | None = None
+) -> list[str]:
+    """Sample for `seconds`; return one sentence each for the CPU and every GPU that other processes keep busy.
+
+    The CPU is busy if a run that needs `needed_cores` cores, by default all of them, would be disturbed. `devices`
+    contains the identities of the GPUs to examine; None examines all of them.
+    """
+    return [*_processor(seconds, needed_cores), *_gpus(devices)]
 
 
 @dataclass(frozen=True)
@@ -41,8 +47,9 @@ class _Snapshot:
         return cls(time.monotonic(), busy_seconds(processor_times(), cores), _seconds_by_process())
 
 
-def _processor(seconds: float) -> Iterator[str]:
+def _processor(seconds: float, needed_cores: float | None) -> Iterator[str]:
     cores = allowed_cores()
+    needed = len(cores) if needed_cores is None else needed_cores
     before = _Snapshot.now(cores)
     time.sleep(seconds)
     after = _Snapshot.now(cores)
@@ -51,7 +58,7 @@ def _processor(seconds: float) -> Iterator[str]:
     process = psutil.Process()
     own = {process, *process.children(recursive=True)}
     foreign = (after.busy - before.busy) / elapsed - sum(shares.get(process, 0.0) for process in own)
-    if foreign >= FOREIGN * len(cores):
+    if busy_cpu(foreign, needed) is not None:
         others = {process: share for process, share in shares.items() if process not in own and share >= _MIN_CORES}
         busiest = sorted(others, key=lambda process: -others[process])[:_MAX_NAMES]
         names = ", ".join(map(_name, busiest)) or "none of the visible processes"
@@ -69,8 +76,10 @@ def _seconds_by_process() -> dict[psutil.Process, float]:
     return seconds
 
 
-def _gpus() -> Iterator[str]:
+def _gpus(devices: Collection[str] | None) -> Iterator[str]:
     for gpu in monitored_devices():
+        if devices is not None and gpu.identity not in devices:
+            continue
         state = DeviceState.of(device_state(gpu.identity, gpu.accelerator))
         if others := state.foreign_processes:
             names = ", ".join(_name_of(pid) for pid in others[:_MAX_NAMES])

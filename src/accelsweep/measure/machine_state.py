@@ -16,7 +16,7 @@ from typing import Any
 from accelsweep import registry
 from accelsweep.devices import host
 from accelsweep.devices.clock import Clock, all_clocks, clock_gap, monotonic
-from accelsweep.devices.cpu import cpu_model, host_facts
+from accelsweep.devices.cpu import ISA_LIMITS, cpu_model, host_facts
 from accelsweep.devices.device_kind import TelemetryUnavailable
 from accelsweep.devices.host import ProcessorTimes
 from accelsweep.devices.kinds import environment_prefixes, hardware_fingerprint, telemetry_of
@@ -94,6 +94,8 @@ _PREFIXES = (
     "CUDNN_",
     "NCCL_",
     "GLOO_",
+    "ATEN_CPU_CAPABILITY",
+    *ISA_LIMITS,
     "PYTORCH_",
     "TORCH_",
     "LD_PRELOAD",

@@ -15,6 +15,7 @@ from itertools import pairwise
 from accelsweep.devices.linux import allowed_cores
 from accelsweep.measure.stalls import RankStalls, all_idle
 from accelsweep.results import Doubt
+from accelsweep.run_config import Measure
 from accelsweep.run_environment import DeviceState, MachineState
 from accelsweep.significant_digits import count_of, significant
 
@@ -110,14 +111,17 @@ Many boards always reach this limit under load and run at a steady rate.
 """
 
 
-def short_window(seconds: float, min_seconds: float) -> Doubt | None:
-    """Return a doubt if the window is much shorter than `measure.min_seconds`."""
-    if seconds >= SHORT * min_seconds:
+def short_window(seconds: float, steps: int, measure: Measure) -> Doubt | None:
+    """Return a doubt if a window of `steps` steps is much shorter than `min_seconds`, or has fewer than `min_steps`."""
+    if seconds >= SHORT * measure.min_seconds and steps >= measure.min_steps:
         return None
     return Doubt(
         code="short_window",
-        message=f"the window lasted {seconds:.2f} s, but {min_seconds:g} s were requested",
-        remedy="raise measure.max_steps or measure.warmup_steps",
+        message=(
+            f"the window had {steps} steps in {seconds:.2f} s, but {measure.min_steps} steps and "
+            f"{measure.min_seconds:g} s were requested"
+        ),
+        remedy="raise measure.max_seconds if it had too few steps; otherwise measure.max_steps or measure.warmup_steps",
     )
 
 

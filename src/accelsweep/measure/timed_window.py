@@ -1,9 +1,10 @@
-"""The timed window: a fixed warm-up, followed by a number of steps that is determined when the warm-up ends.
+"""The timed window: a warm-up, followed by a number of steps that is determined when the warm-up ends.
 
 The number is determined in advance because ranks that ended the window based on their own clocks would deadlock in
-collectives. The warm-up is fixed because adaptive trimming would make it differ between runs (V. Stinner, pyperf). The
-window does not depend on what its steps do: a loop calls `begin` once and `step_done` after each step, until
-`step_done` returns True.
+collectives, and because a window that ends when a time is over holds too many of the long steps. The warm-up has a
+fixed number of steps, because adaptive trimming would make it differ between runs (V. Stinner, pyperf); only settings
+with very slow steps have fewer. The window does not depend on what its steps do: a loop calls `begin` once and
+`step_done` after each step, until `step_done` returns True.
 """
 
 from __future__ import annotations
@@ -144,15 +145,22 @@ def first_not_finite(losses: list[float | None]) -> int | None:
 LENGTH_MARGIN = 1.1
 """Windows are planned to exceed the requested length by this factor, as the warm-up yields only rough step times."""
 
+FEWEST_STEPS = 10
+"""A warm-up or a window never has fewer steps than this because of `measure.max_seconds`."""
+
 
 @dataclass(frozen=True)
 class WindowRules:
-    """The lengths of the warm-up and window, in batches; `multiple_of` is the number of batches per optimiser step."""
+    """The lengths of the warm-up and window, in batches; `multiple_of` is the number of batches per optimiser step.
+
+    Neither is planned to last longer than `max_seconds`, unless it has no more than `FEWEST_STEPS` batches.
+    """
 
     warmup_steps: int
     min_steps: int
     min_seconds: float
     max_steps: int
+    max_seconds: float = math.inf
     multiple_of: int = 1
 
     @classmethod
@@ -163,24 +171,38 @@ class WindowRules:
             min_steps=measure.min_steps,
             min_seconds=measure.min_seconds,
             max_steps=measure.max_steps,
+            max_seconds=measure.longest_seconds,
             multiple_of=multiple_of,
         )
 
     @property
-    def warmup(self) -> int:
-        """The number of warm-up steps, rounded up to whole optimiser steps."""
-        return _round_up(self.warmup_steps, self.multiple_of)
+    def least_warmup(self) -> int:
+        """The number of warm-up steps after which the rest of the warm-up is determined."""
+        return _round_up(min(self.warmup_steps, FEWEST_STEPS), self.multiple_of)
+
+    def warmup(self, first_seconds: Sequence[float]) -> int:
+        """Return the number of warm-up steps, given the durations of the first `least_warmup` of them in seconds."""
+        steps = max(self.least_warmup, self._at_most(self.warmup_steps, _step_seconds(first_seconds)))
+        return _round_up(steps, self.multiple_of)
 
     def window_steps(self, warmup_seconds: Sequence[float]) -> int:
-        """Return the number of steps in the window, given the duration of each warm-up step in seconds.
-
-        The step time is estimated as the lower quartile of the warm-up's second half, so that an outlier does not
-        shorten the window.
-        """
-        half = sorted(warmup_seconds[len(warmup_seconds) // 2 :])
-        estimate = half[len(half) // 4]
+        """Return the number of steps in the window, given the duration of each warm-up step in seconds."""
+        estimate = _step_seconds(warmup_seconds)
         enough = math.ceil(LENGTH_MARGIN * self.min_seconds / estimate) if estimate > 0 else self.max_steps
-        return _round_up(min(max(enough, self.min_steps), self.max_steps), self.multiple_of)
+        steps = min(self._at_most(max(enough, self.min_steps), estimate), self.max_steps)
+        return _round_up(steps, self.multiple_of)
+
+    def _at_most(self, steps: int, step_seconds: float) -> int:
+        """Return as many of these steps as fit into `max_seconds`, but no fewer than `FEWEST_STEPS` of them."""
+        if steps * step_seconds <= self.max_seconds:
+            return steps
+        return min(steps, max(FEWEST_STEPS, math.floor(self.max_seconds / step_seconds)))
+
+
+def _step_seconds(warmup_seconds: Sequence[float]) -> float:
+    """Return a step's estimated duration: the lower quartile of the second half, so that outliers do not count."""
+    half = sorted(warmup_seconds[len(warmup_seconds) // 2 :])
+    return half[len(half) // 4]
 
 
 def _round_up(count: int, multiple: int) -> int:
@@ -247,6 +269,8 @@ class Window:
         self._memory, self._progress = memory or MemoryWatch({}), progress
         self._losses, self._samples = StepValues(), list[int]()
         self._done, self._next_event = 0, 1
+        self.warmup_steps = rules.least_warmup
+        """The number of warm-up steps, which is final once the window opens."""
         self._memory_samples: list[int] = []
         self._warmup_seconds: list[float] = []
         self._began_at = self._first_step_seconds = self._opened = self._seconds = math.nan
@@ -273,17 +297,26 @@ class Window:
         if self._done == 1:
             self._device.synchronise()
             self._first_step_seconds = self._clock() - self._began_at
-            self._next_event = self._rules.warmup
+            self._next_event = self._rules.least_warmup
             return False
-        if self._done == self._rules.warmup:
-            self._open()
+        if math.isnan(self._opened):
+            if not self._is_warming_up():
+                self._open()
             return False
         if self._memory_samples:
-            self._memory.sample(self._done - self._rules.warmup)
+            self._memory.sample(self._done - self.warmup_steps)
             self._next_event = self._memory_samples.pop(0)
             return False
         self._close()
         return True
+
+    def _is_warming_up(self) -> bool:
+        assert self._marks is not None
+        if self._done == self._rules.least_warmup < self._rules.warmup_steps:
+            self._device.synchronise()
+            self.warmup_steps = self._group.broadcast(self._rules.warmup(self._marks.seconds()))
+            self._next_event = self.warmup_steps
+        return self._done < self.warmup_steps
 
     def _open(self) -> None:
         assert self._marks is not None
@@ -291,7 +324,7 @@ class Window:
         self._warmup_seconds = self._marks.seconds()
         steps = self._group.broadcast(self._rules.window_steps(self._warmup_seconds))
         ends = [*part_ends(steps, self._rules.multiple_of), steps]
-        self._next_event, *self._memory_samples = (self._rules.warmup + end for end in ends)
+        self._next_event, *self._memory_samples = (self.warmup_steps + end for end in ends)
         self._memory.sample(0)
         for probe in self._probes:
             probe.start()
@@ -304,7 +337,7 @@ class Window:
         self._seconds = self._clock() - self._opened
         for probe in reversed(self._probes):  # the probe read last before the window is read first after it
             probe.stop()
-        self._memory.sample(self._done - self._rules.warmup)
+        self._memory.sample(self._done - self.warmup_steps)
         self._group.barrier()
 
     def result(self) -> RankWindow:
@@ -314,7 +347,7 @@ class Window:
         return RankWindow(
             began_at=self._began_at,
             opened_at=self._opened,
-            warmup_steps=self._rules.warmup,
+            warmup_steps=self.warmup_steps,
             first_step_seconds=self._first_step_seconds,
             seconds=self._seconds,
             step_seconds=self._warmup_seconds + self._marks.seconds(),

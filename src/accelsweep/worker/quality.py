@@ -71,7 +71,7 @@ def measure_quality(spec: RunSpec, clock: Clock = monotonic) -> QualityPhase:
     """Train on `measure.quality_samples` samples and validate. Raises Diverged, and errors from the user's code."""
     samples, name = spec.config.measure.quality_samples, spec.config.measure.quality_metric or "quality"
     if samples is None:
-        reason = "not requested: measure.quality_samples is null"
+        reason = spec.quality_put_off or "not requested: measure.quality_samples is null"
         units = {"quality": name, "quality_seconds": "s"}
         return QualityPhase(
             {metric: Metric(value=None, unit=unit, reason=reason) for metric, unit in units.items()}, {}

@@ -88,7 +88,7 @@ def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[
     probes: list[Probe] = [compiling, closing_memory, *watches, *energy.values(), cpu, timer]
 
     def step_done(done: int) -> None:
-        timer.step_done(done - rules.warmup)
+        timer.step_done(done - window.warmup_steps)
         if progress is not None:
             progress(done)
 
@@ -178,7 +178,7 @@ def _combine(
     if place.rank == 0:
         rate = rates["samples_per_second_without_stalls"].value or 0.0
         doubts = [
-            run_doubts.short_window(max(seconds), spec.config.measure.min_seconds),
+            run_doubts.short_window(max(seconds), len(window.window_step_seconds), spec.config.measure),
             run_doubts.unsteady(window.window_step_seconds),
             run_doubts.stalled(stalls, max(seconds), f"the rate is {significant(rate)} samples/s", "the window"),
             *cpu_doubts(cpu, place.local_size),

@@ -37,12 +37,16 @@ class RunSpec:
     None, the rank determines both.
     `substitute`: the registry target of a function (spec, place, report) that is called instead of measuring and
     performs `extra_steps` after the warm-up; if None, the run is measured.
+    `position` counts the attempts that the block made before this one, and `planned_position` is the run's index in the
+    block's order.
+    `quality_put_off`: why this repeat has no quality phase although the setting has one; None if it has one.
     `any_batch_size`: whether the first batch may have another size than the config's.
     """
 
     sweep: str
     block: str
     run: Run
+    planned_position: int
     position: int
     attempt: int
     config: SettingConfig
@@ -58,6 +62,7 @@ class RunSpec:
     substitute: str | None = None
     extra_steps: int = 0
     any_batch_size: bool = False
+    quality_put_off: str | None = None
 
     def write(self) -> None:
         """Write the spec to its attempt's folder."""

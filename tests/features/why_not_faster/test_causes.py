@@ -63,6 +63,9 @@ def explained(*arguments: Any, **options: Any) -> Explanation:
 
 GPU = {"accelerator": "cuda", "device_names": ("NVIDIA A100-SXM4-40GB",)}
 CORES = {"before": {"host": "node1", "cores_usable": 8, "cores_logical": 8}}
+FLAGS = {"before": {"host": "node1", "cpu_flags": ["avx2", "avx512_bf16"]}}
+NO_BF16 = {"before": {"host": "node1", "cpu_flags": ["avx2"]}}
+LIMITED = {"before": FLAGS["before"] | {"variables": {"ONEDNN_MAX_CPU_ISA": "AVX2"}}}
 PART = {"before": {"host": "node1", "cores_usable": 8, "cores_logical": 64}}
 
 PROGRAMMED = {
@@ -113,6 +116,22 @@ PROGRAMMED = {
     "nothing but matrix products": (
         *(COMPILE, COMPUTING, COMPUTING | {"matmul_time_share": 0.95}),
         *(Cause.matrix_products, "take 95 % of the baseline's step"),
+    ),
+    "an old CPU": (
+        *(BF16, parts(data_wait=0.6) | {"environment": NO_BF16}, {"environment": NO_BF16}),
+        *(Cause.emulated, "bf16 is emulated on this CPU, which has no instructions for it"),
+    ),
+    "a limited CPU": (
+        *(BF16, COMPUTING | {"environment": LIMITED}, {"environment": LIMITED}),
+        *(Cause.emulated, "bf16 is emulated on this CPU, because ONEDNN_MAX_CPU_ISA=AVX2 switches"),
+    ),
+    "a new CPU": (
+        *(BF16, parts(data_wait=0.6) | {"environment": FLAGS}, {"environment": FLAGS}),
+        *(Cause.waiting_for_data, "waiting for data took 60 %"),
+    ),
+    "an old CPU beside a GPU": (
+        *(BF16, parts(data_wait=0.6) | {"environment": NO_BF16, "effective": GPU}, {"environment": NO_BF16}),
+        *(Cause.waiting_for_data, "waiting for data took 60 %"),
     ),
     "a full device": (BATCH, BUSY_GPU, BUSY_GPU, Cause.already_busy, "took 95 % of a step"),
 }

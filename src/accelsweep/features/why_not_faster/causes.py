@@ -14,6 +14,7 @@ from statistics import median
 
 from accelsweep.analysis.analyse_sweep import Analysis
 from accelsweep.analysis.run_results import SettingRuns
+from accelsweep.devices.cpu import ISA_LIMITS, emulated_formats, number_format
 from accelsweep.devices.datasheets import datasheet_flops_per_second
 from accelsweep.devices.kinds import kind_or_unknown
 from accelsweep.features.profile.model import SettingProfile, stored_profiles
@@ -106,6 +107,22 @@ class Pair:
 def _recompiling(pair: Pair) -> str | None:
     graphs = min(pair.setting.runs.values("recompilations"), default=0.0)
     return f"{count_of(round(graphs), 'graph')} or more in each run" if graphs >= 1 else None
+
+
+def _emulated(pair: Pair) -> str | None:
+    effective = pair.setting.finding.effective
+    if "precision" not in pair.changed or pair.setting.own_memory or effective is None:
+        return None
+    name = number_format(effective.precision)
+    states = [run.surroundings.before for run in pair.setting.runs.measured]
+    if not states or not all(name in emulated_formats(state.cpu_flags, state.variables) for state in states):
+        return None
+    if name in emulated_formats(states[0].cpu_flags, {}):
+        return f"{name} is emulated on this CPU, which has no instructions for it"
+    limit = next(
+        f"{variable}={states[0].variables[variable]}" for variable in ISA_LIMITS if variable in states[0].variables
+    )
+    return f"{name} is emulated on this CPU, because {limit} switches its instructions for it off"
 
 
 def _few_cores(pair: Pair) -> str | None:
@@ -267,6 +284,7 @@ def _already_busy(pair: Pair) -> str | None:
 
 _TESTS: Mapping[Cause, Callable[[Pair], str | None]] = {
     Cause.recompiling: _recompiling,
+    Cause.emulated: _emulated,
     Cause.few_cores: _few_cores,
     Cause.waiting_for_data: _waiting_for_data,
     Cause.copying_batches: _copying_batches,

@@ -15,6 +15,7 @@ class Cause(StrEnum):
     """What keeps a setting from being faster than its baseline, in the order in which causes are looked for."""
 
     recompiling = "graphs were compiled within the window"
+    emulated = "the CPU emulates this number format"
     few_cores = "there are too few CPU cores"
     waiting_for_data = "it waits for data"
     copying_batches = "it copies batches to the device"

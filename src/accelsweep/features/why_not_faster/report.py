@@ -24,7 +24,6 @@ def tables(findings: Findings) -> list[ReportTable]:
     return [
         ReportTable(
             name="why_not_faster",
-            stacks=True,
             title="Why not faster",
             caption="One measured cause for each setting that is no faster than its baseline although its precision, "
             "compilation, devices or batch size were expected to make it so. Where nothing conclusive was found, "
