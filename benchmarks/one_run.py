@@ -50,6 +50,7 @@ def spec_of(
         sweep="benchmark",
         block="benchmark",
         run=Run.of("0" * 12, 0, seed),
+        planned_position=0,
         position=0,
         attempt=1,
         config=config,

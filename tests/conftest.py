@@ -44,6 +44,9 @@ SETTINGS = ("ACCELSWEEP_", "MLFLOW_")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Tests disturb each other; those of waiting and repeating unset it.
+os.environ["ACCELSWEEP_ASSUME_QUIET"] = "1"
+
 LONGEST_FIRST = (
     "slurm", "end_to_end", "simulated", "faults", "storm", "browser", "tracking", "worker", "executor", "driver",
 )  # fmt: skip

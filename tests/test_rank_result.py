@@ -66,7 +66,8 @@ def test_a_truncated_result_is_damaged(tmp_path: Path) -> None:
 def test_a_spec_is_read_as_it_was_written_with_a_typed_config(tmp_path: Path) -> None:
     config = config_with(env={"A": 3}, accelerator="cpu:xeon", mine={"a": [1, None]})
     spec = RunSpec(
-        sweep="s", block="b", run=Run.of("c", 0, 1), position=0, attempt=1, config=config, axes={"batch_size": 8},
+        sweep="s", block="b", run=Run.of("c", 0, 1), planned_position=0, position=0, attempt=1, config=config,
+        axes={"batch_size": 8},
         world_size=1, attempt_folder=str(tmp_path), host_memory=(4096, "control group"), device_models=("A100",),
     )  # fmt: skip
     spec.write()

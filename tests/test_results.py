@@ -99,7 +99,7 @@ def test_fingerprints_differ_by_device_version_or_source(change):
 
 def test_only_answers_settle_a_run():
     settled = {outcome for outcome in Outcome if outcome.settled}
-    assert settled == {Outcome.measured, Outcome.out_of_memory, Outcome.diverged, Outcome.unsupported}
+    assert settled == {Outcome.measured, Outcome.out_of_memory, Outcome.diverged, Outcome.unsupported, Outcome.decided}
 
 
 def test_a_long_curve_is_averaged_over_consecutive_steps_and_keeps_its_end():

@@ -21,7 +21,7 @@ from accelsweep.run_environment import HardwareKind
 
 
 class Outcome(str, Enum):
-    """How a run ended. `not_run` is derived during collection and never recorded."""
+    """How a run ended. `decided` and `not_run` are derived during collection and never recorded."""
 
     measured = "measured"
     """The run finished with its metrics."""
@@ -35,6 +35,8 @@ class Outcome(str, Enum):
     """It reached `limits.run_seconds`, or did not finish a step for `limits.silence_seconds`."""
     crashed = "crashed"
     """It ended with an error, or died without an error message."""
+    decided = "decided"
+    """It was left out, because earlier repeats have shown that its setting is much slower than the baseline."""
     not_run = "not_run"
     """It is planned but has not started."""
 
@@ -47,11 +49,21 @@ class Outcome(str, Enum):
         return self in _SETTLED
 
 
-_SETTLED = {Outcome.measured, Outcome.out_of_memory, Outcome.diverged, Outcome.unsupported}
+_SETTLED = {Outcome.measured, Outcome.out_of_memory, Outcome.diverged, Outcome.unsupported, Outcome.decided}
 
 
 DISTURBING = frozenset({"busy_cpu", "clock_gap", "foreign_process", "processes_stopped", "swap", "throttled"})
 """Doubts about a disturbed window: other load on the machine, a throttled device, or a stopped run."""
+
+KNOWN_WITHOUT_RATE = DISTURBING - {"processes_stopped"}
+"""Disturbances that are read from counters, clocks and devices.
+
+Only these may decide that a run is measured again: repeating runs for stalls, which are found in their step times,
+would select runs by their rates.
+"""
+
+MAX_DISTURBED_SHARE = 0.5
+"""The largest share of disturbed runs at which a setting still receives a verdict."""
 
 
 @dataclass(frozen=True)

@@ -35,14 +35,15 @@ values = st.recursive(
 names = st.text(min_size=1).filter(lambda name: name not in PLAN_KEYS | set(CONFIG))
 settings = st.lists(st.dictionaries(names, values, min_size=1, max_size=3), min_size=1, max_size=3)
 metrics = st.dictionaries(st.text(min_size=1), numbers, max_size=4)
-endings = st.sampled_from([one for one in Outcome if one is not Outcome.not_run])
+endings = st.sampled_from([one for one in Outcome if one not in (Outcome.decided, Outcome.not_run)])
 
 
 def written(folder, block, run, outcome, reason, found):
     """Return the record that an executor would write for the run, as it is read back."""
     spec = RunSpec(
-        sweep=folder.name, block=block.name, run=run, position=0, attempt=1, config=block.configs[run.setting],
-        axes=block.axes[run.setting], world_size=1, attempt_folder=str(folder.run(run.name) / "attempts" / "1"),
+        sweep=folder.name, block=block.name, run=run, planned_position=0, position=0, attempt=1,
+        config=block.configs[run.setting], axes=block.axes[run.setting], world_size=1,
+        attempt_folder=str(folder.run(run.name) / "attempts" / "1"),
     )  # fmt: skip
     spec.write()
     metrics_found = {name: Metric(value=value, unit="1") for name, value in found.items()}
@@ -52,6 +53,7 @@ def written(folder, block, run, outcome, reason, found):
     run_folder = RunFolder(folder.run(run.name), run.name)
     run_folder.begin("host", "then")
     write_record(run_folder, spec, block.configs[run.setting], Conclusion(outcome, reason), {0: result}, provenance)
+    run_folder.promote(spec.attempt)
     return Record.read(folder.record(run.name))
 
 

@@ -6,13 +6,15 @@ import math
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as parquet
 import pytest
 from polling import PATIENCE_SECONDS, until
-from tiny_executor import TinyBlock
+from tiny_executor import TinyBlock, ended
 
 from accelsweep.config.site import Site
 from accelsweep.executor.result_reuse import audit
@@ -59,7 +61,8 @@ def test_a_record_has_the_position_of_its_run_and_the_results_of_rank_0(tiny_blo
     tiny_block.plan("silent", "measured")
     tiny_block.run()
     record = tiny_block.record(1)
-    assert (record.position, record.attempt, record.repeat, record.block) == (1, 1, 0, tiny_block.name)
+    assert (record.planned_position, record.position) == (1, 2)  # the first run was attempted twice
+    assert (record.attempt, record.repeat, record.block) == (1, 0, tiny_block.name)
     assert record.metrics["samples_per_second"].value == 100.0
     assert record.started_at < record.finished_at
     assert record.fingerprint.software.keys() == {"torch", "lightning"}
@@ -328,3 +331,93 @@ def test_runs_that_the_plan_no_longer_wants_are_not_measured(tiny_block: TinyBlo
     tiny_block.run()
     assert Done.read(tiny_block.done_file).records.keys() == {first}
     assert [path.name for path in (tiny_block.folder.root / "runs").iterdir()] == [first]
+
+
+# The variable that other tests set is empty here. Other tests keep the machine busy, so nothing waits for it.
+NOT_QUIET = {"ACCELSWEEP_ASSUME_QUIET": ""}
+NO_WAIT = {"quiet_wait_seconds": 0.0}
+
+
+def test_a_disturbed_run_is_measured_again_at_the_end_of_its_block_and_its_record_lists_the_attempt(
+    tiny_block: TinyBlock,
+) -> None:
+    tiny_block.plan("disturbed:1", "measured", limits=NO_WAIT)
+    code, output = tiny_block.run(**NOT_QUIET)
+    assert code == 0, output
+    record, undisturbed = tiny_block.record(0), tiny_block.record(1)
+    assert (record.attempt, record.planned_position, record.position, record.doubts) == (2, 0, 2, ())
+    assert (undisturbed.attempt, undisturbed.planned_position, undisturbed.position) == (1, 1, 1)
+    (earlier,) = record.earlier_attempts
+    assert (earlier.attempt, earlier.position) == (1, 0)
+    assert earlier.reason == "disturbed: other processes kept 1.40 of 2 cores busy while we used 0.60"
+    assert Record.read(tiny_block.attempt() / "record.json").disturbance is not None
+    assert record.total_seconds == pytest.approx(record.wall_seconds + (earlier.wall_seconds or math.nan))
+
+
+def test_a_run_that_stays_disturbed_keeps_its_last_attempt(tiny_block: TinyBlock) -> None:
+    tiny_block.plan("disturbed:9", limits={**NO_WAIT, "disturbed_retries": 1})
+    code, output = tiny_block.run(**NOT_QUIET)
+    assert code == 0, output
+    record = tiny_block.record()
+    assert (record.outcome, record.attempt, [doubt.code for doubt in record.doubts]) == (
+        Outcome.measured,
+        2,
+        ["busy_cpu"],
+    )
+    assert tiny_block.done_file.exists()
+
+
+def test_no_run_is_repeated_for_a_disturbance_if_that_is_not_wanted(tiny_block: TinyBlock) -> None:
+    tiny_block.plan("disturbed:9", limits={**NO_WAIT, "disturbed_retries": 0})
+    assert tiny_block.run(**NOT_QUIET)[0] == 0
+    assert tiny_block.record().attempt == 1
+
+
+def test_a_block_whose_repeats_are_all_disturbed_stops_repeating(tiny_block: TinyBlock) -> None:
+    tiny_block.plan(*(f"disturbed:{times}" for times in range(90, 97)), limits=NO_WAIT)
+    code, output = tiny_block.run(**NOT_QUIET)
+    assert code == 0, output
+    assert sorted(tiny_block.record(number).attempt for number in range(7)) == [1, 1, 2, 2, 2, 2, 2]
+
+
+def test_a_block_that_ends_early_keeps_its_disturbed_runs_and_repeats_them_only_with_the_next_command(
+    tiny_block: TinyBlock,
+) -> None:
+    tiny_block.plan("disturbed:1", "hang", limits={**NO_WAIT, "run_seconds": 60.0})
+    with tiny_block.start(**NOT_QUIET) as process:
+        until(lambda: tiny_block.attempt(1).exists())
+        process.send_signal(signal.SIGTERM)
+        ended(process)
+    assert (tiny_block.record(0).attempt, tiny_block.record(0).disturbance is not None) == (1, True)
+    tiny_block.plan("disturbed:1", "hang", limits={**NO_WAIT, "run_seconds": 1.0})
+    tiny_block.run(**NOT_QUIET)
+    assert (tiny_block.record(0).attempt, tiny_block.record(0).disturbance) == (2, None)
+
+
+def test_a_time_limit_ends_a_block_before_it_repeats_disturbed_runs_and_they_stand(tiny_block: TinyBlock) -> None:
+    tiny_block.plan("disturbed:1", limits={**NO_WAIT, "block_seconds": 0.01})
+    code, output = tiny_block.run(**NOT_QUIET)
+    assert code == 0, output
+    assert tiny_block.record().disturbance is not None
+    assert tiny_block.done_file.exists()
+
+
+def test_on_a_machine_that_is_assumed_to_be_quiet_no_run_waits_or_is_repeated(tiny_block: TinyBlock) -> None:
+    tiny_block.plan("disturbed:9", limits={"quiet_wait_seconds": 60.0})
+    code, output = tiny_block.run(ACCELSWEEP_ASSUME_QUIET="1")
+    assert (code, tiny_block.record().attempt, "waiting" in output) == (0, 1, False)
+
+
+def test_a_run_waits_for_others_and_its_record_says_how_long(tiny_block: TinyBlock) -> None:
+    spin = "import time; end = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
+    others = [subprocess.Popen([sys.executable, "-c", spin]) for _ in os.sched_getaffinity(0)]
+    try:
+        tiny_block.plan("measured", limits={"quiet_wait_seconds": 1.0})
+        code, output = tiny_block.run(**NOT_QUIET)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    assert code == 0, output
+    assert "waiting for a quiet machine (limits.quiet_wait_seconds): other processes keep" in output
+    assert 1.0 <= tiny_block.record().waited_seconds < 10.0

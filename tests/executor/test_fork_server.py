@@ -31,7 +31,7 @@ from accelsweep.results import Outcome
 
 ENDLESS = {
     "model": {"_target_": "mine.Slow"},
-    "measure": {**CONFIG["measure"], "min_steps": 100_000, "max_steps": 100_000},
+    "measure": {**CONFIG["measure"], "min_steps": 100_000, "max_steps": 100_000, "min_seconds": 0.0},
 }
 SLOW = """\
 import time

@@ -233,6 +233,7 @@ def test_changed_sources_reopen_a_block_on_a_cluster_but_packages_in_a_container
         assert reusable_runs([record], tiny_block.folder, site) == {record.run}
         (tiny_block.home / "own_net.py").write_text(f"class Net: x = {number}\n")
         assert reusable_runs([record], tiny_block.folder, site) == set()
+        assert CurrentConditions(tiny_block.folder, site).why_outdated(record) == "the code changed (own_net)"
         assert audit(tiny_block.folder, check_conditions=True).reopened == (tiny_block.name,)
 
 
@@ -293,7 +294,7 @@ def test_the_remaining_time_is_estimated_from_the_runs_that_took_time(tiny_block
     )
     for run, (outcome, reason, seconds) in zip(tiny_block.runs(), endings, strict=False):
         path = tiny_block.folder.record(run)
-        changed = {"outcome": outcome, "reason": reason, "wall_seconds": seconds}
+        changed = {"outcome": outcome, "reason": reason, "wall_seconds": seconds, "earlier_attempts": ()}
         Record.read(path).model_copy(update=changed).write(path)
     tiny_block.record_file(3).unlink()
     found = status(tiny_block.folder, Manifest.read(tiny_block.folder.manifest))

@@ -179,6 +179,7 @@ def _record(block: Block, run: Run, position: int, start: datetime, generator: r
         setting=run.setting,
         repeat=run.repeat,
         seed=run.seed,
+        planned_position=position,
         position=position,
         attempt=1,
         axes=axes,

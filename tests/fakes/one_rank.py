@@ -55,6 +55,7 @@ def make_spec(
         sweep="s",
         block="b",
         run=Run.of("0123456789ab", 0, seed),
+        planned_position=0,
         position=0,
         attempt=1,
         config=config,

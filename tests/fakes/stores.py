@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from accelsweep.records.layout import SweepFolder
-from accelsweep.tracking.mlflow_run import KEY_TAG, PARENT_TAG
+from accelsweep.tracking.mlflow_run import CREATED_TAG, KEY_TAG, NOTE_TAG, PARENT_TAG, PUBLISHED_TAG
 
 BOTH_STORES = pytest.mark.parametrize("uri", ["sqlite", "http"], indirect=True)
 """Parametrizes a test with a SQLite file and a server: for artifacts and names."""
@@ -21,7 +22,7 @@ BOTH_STORES_AT_LENGTH = pytest.mark.parametrize(
 
 
 class StoreContents(Mapping[str, dict[str, Any]]):
-    """The runs of an experiment by key, without ids and times of publication.
+    """The runs of an experiment by key, without ids, times of publication and digests of settings, which cover ids.
 
     The metric histories and artifacts of a run are fetched lazily, on access: tests poll a store hundreds of times.
     `dict(contents)` fetches all of them.
@@ -42,14 +43,13 @@ class StoreContents(Mapping[str, dict[str, Any]]):
         run = self._runs[key]
         histories = {name: self._client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
         has_clock_times = not key.startswith("run:")
+        own_tags = {CREATED_TAG, PARENT_TAG} | ({PUBLISHED_TAG} if key.startswith("setting:") else set())
         return {
             "name": run.info.run_name,
             "status": run.info.status,
             "started": run.info.start_time,
             "ended": run.info.end_time,
-            "tags": {
-                name: tag for name, tag in run.data.tags.items() if name not in ("accelsweep.created", PARENT_TAG)
-            },
+            "tags": {name: _without_ids(name, tag) for name, tag in run.data.tags.items() if name not in own_tags},
             "params": run.data.params,
             "metrics": {
                 name: [(point.step, point.value) + (() if has_clock_times else (point.timestamp,)) for point in points]
@@ -59,6 +59,11 @@ class StoreContents(Mapping[str, dict[str, Any]]):
             "data": [item.dataset.name for item in run.inputs.dataset_inputs],
             "parent": self._keys.get(run.data.tags.get(PARENT_TAG)),
         }
+
+
+def _without_ids(name: str, tag: str) -> str:
+    """Return a tag; a description's links to the report, which hold ids, are named `report`."""
+    return re.sub(r"\(#/experiments/\w+/runs/[^)]*\)", "(report)", tag) if name == NOTE_TAG else tag
 
 
 def read_runs(folder: SweepFolder, uri: str) -> StoreContents:

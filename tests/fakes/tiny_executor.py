@@ -25,11 +25,12 @@ from accelsweep.executor.launch import Launcher
 from accelsweep.files import write_json
 from accelsweep.heartbeat import Heartbeat
 from accelsweep.metrics import Metric
+from accelsweep.plain_json import sha256_text
 from accelsweep.records import file_lock
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Record
-from accelsweep.results import Outcome, RankResult
+from accelsweep.results import Doubt, Outcome, RankResult
 from accelsweep.worker.forking import call
 from accelsweep.worker.rank_setup import dump_stacks_on_signal
 from accelsweep.worker.run_spec import RunSpec
@@ -147,6 +148,24 @@ def lasting(spec: RunSpec, rank: int) -> None:
     """Take three seconds, so that a test can do something meanwhile."""
     time.sleep(3.0)
     measured(spec, rank)
+
+
+def rate(spec: RunSpec, rank: int) -> None:
+    """Measure a rate of `rate:N` samples per second, within half a percent."""
+    measured(spec, rank)
+    _, rate = spec.config.raw["act"].split(":")
+    noise = int(sha256_text(spec.run.name)[:4], 16) / 0xFFFF - 0.5
+    metrics = {"samples_per_second": Metric(value=float(rate) * (1.0 + 0.01 * noise), unit="1/s")}
+    replace(result(rank), metrics=metrics).write(spec.rank_result(rank))
+
+
+def disturbed(spec: RunSpec, rank: int) -> None:
+    """Measure while others use the processor, in as many attempts as `disturbed:N` says."""
+    measured(spec, rank)
+    _, times = spec.config.raw["act"].split(":")
+    if spec.attempt <= int(times):
+        doubt = Doubt("busy_cpu", "other processes kept 1.40 of 2 cores busy while we used 0.60", "stop them")
+        replace(result(rank), doubts=(doubt,)).write(spec.rank_result(rank))
 
 
 def edit_source(spec: RunSpec, rank: int) -> None:

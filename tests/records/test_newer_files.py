@@ -134,7 +134,7 @@ def test_a_sweep_of_a_later_version_does_not_hide_the_others(folder, head, capsy
     other.manifest.write_bytes(later(folder.manifest.read_bytes(), **head))
     assert print_status(folder.home, None) == EXIT_INCOMPLETE
     told = capsys.readouterr().out
-    assert "old: 12 runs planned" in told
+    assert "15 of 15 runs settled" in told
     assert "install accelsweep 99.0" in told
 
 

@@ -26,6 +26,7 @@ from accelsweep.records.run_files import (
     record_or_none,
 )
 from accelsweep.records.run_record import Record
+from accelsweep.results import Doubt, Outcome
 from accelsweep.run_config import Run
 
 
@@ -277,3 +278,51 @@ def test_the_lenient_reader_skips_unusable_blocks(
     assert [block.name for block in readable_blocks(example_sweep, manifest)] == blocks[2:]
     runnable = {setting.name for setting in manifest.settings if setting.unsupported is None}
     assert readable_configs(example_sweep, manifest).keys() == runnable
+
+
+DISTURBED = Doubt("busy_cpu", "other processes kept 1.40 of 2 cores busy", "stop them")
+
+
+def test_a_disturbed_attempt_is_recovered_though_the_next_one_was_killed(template: Record, tmp_path: Path) -> None:
+    run_folder = RunFolder(tmp_path / "run", template.run)
+    finish(run_folder, template.model_copy(update={"doubts": (DISTURBED,)}))
+    run_folder.begin("here", "now")
+    assert run_folder.recover() == []
+    record = run_folder.record()
+    assert record is not None
+    assert (record.attempt, record.disturbance) == (1, DISTURBED.message)
+    assert run_folder.fatal_attempts() == [2]
+
+
+def test_an_attempt_that_was_reopened_is_not_recovered_and_ends_the_count_of_disturbed_ones(
+    template: Record, tmp_path: Path
+) -> None:
+    run_folder = RunFolder(tmp_path / "run", template.run)
+    disturbed = template.model_copy(update={"doubts": (DISTURBED,)})
+    for _ in range(2):
+        run_folder.promote(finish(run_folder, disturbed))
+    assert run_folder.disturbed_attempts() == 2
+    run_folder.reopen()
+    run_folder.promote_latest()
+    assert (run_folder.record(), run_folder.disturbed_attempts()) == (None, 0)
+    finish(run_folder, disturbed)
+    assert run_folder.disturbed_attempts() == 1
+
+
+def test_every_earlier_attempt_has_a_reason(template: Record, tmp_path: Path) -> None:
+    run_folder = RunFolder(tmp_path / "run", template.run)
+    crashed = {"outcome": Outcome.crashed, "reason": "it was ended by SIGKILL"}
+    for changes in ({"doubts": (DISTURBED,)}, crashed, {}):
+        earlier = run_folder.earlier_attempts(run_folder.latest() + 1)
+        run_folder.promote(finish(run_folder, template.model_copy(update={**changes, "earlier_attempts": earlier})))
+    run_folder.reopen()
+    run_folder.begin("here", "now")
+    interrupted = run_folder.begin("here", "now")
+    run_folder.close(interrupted)
+    assert [(attempt.attempt, attempt.reason) for attempt in run_folder.earlier_attempts(6)] == [
+        (1, f"disturbed: {DISTURBED.message}"),
+        (2, "crashed: it was ended by SIGKILL"),
+        (3, "measured again at the user's request"),
+        (4, "its executor died"),
+        (5, "interrupted"),
+    ]

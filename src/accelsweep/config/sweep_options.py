@@ -30,8 +30,14 @@ class Limits(Frozen):
     `silence_seconds` bounds the time from one step to the next; its default is far longer than any step worth
     comparing. `queue_minutes` bounds a job's time in the queue, after which the job is skipped. No run in a block
     starts after `block_seconds`. None removes a bound. The machine is sampled every `sample_seconds` while a run lasts;
-    None does not sample it. `max_settings`, `max_repeats` and `max_runs` bound a whole
-    sweep: a larger plan is assumed to result from a typo.
+    None does not sample it.
+
+    A crashed run is retried up to `retries` times. Each run waits up to `quiet_wait_seconds` for others to stop using
+    the machine, and is measured again up to `disturbed_retries` times if its window was disturbed nevertheless. With
+    `stop_early`, blocks that run one after another leave out the settings that earlier ones have shown to be much
+    slower than the baseline (`analysis.racing`).
+
+    `max_settings`, `max_repeats` and `max_runs` bound a whole sweep: a larger plan is assumed to result from a typo.
     """
 
     run_seconds: Positive = 600.0
@@ -41,6 +47,9 @@ class Limits(Frozen):
     stop_grace_seconds: NotNegative = 5.0
     sample_seconds: Positive | None = 0.25
     retries: AtLeast0 = 1
+    disturbed_retries: AtLeast0 = 2
+    quiet_wait_seconds: NotNegative = 20.0
+    stop_early: bool = True
     log_bytes: AtLeast1 = 5_000_000
     free_disk_bytes: AtLeast0 = 200_000_000
     free_disk_inodes: AtLeast0 = 300

@@ -7,7 +7,7 @@ import signal
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from accelsweep.config.setting import with_full_paths
@@ -18,9 +18,11 @@ from accelsweep.executor.attempt_outcome import Conclusion, conclude, ending_dou
 from accelsweep.executor.batch_size_search import BatchSizeSearch
 from accelsweep.executor.code_versions import ProjectEnvironment, RunCode
 from accelsweep.executor.device_lease import NO_LEASE, Lease, NotEnoughDevices, leased
+from accelsweep.executor.early_stop import quality_put_off
 from accelsweep.executor.launch import Launch, Launcher, LaunchMethod, LocalRanks, Ranks, children, rendezvous
 from accelsweep.executor.multi_node import check_multi_node, start_on_nodes
 from accelsweep.executor.preflight import check_disk_space
+from accelsweep.executor.quiet_wait import QuietWait, cores_needed
 from accelsweep.executor.recording import (
     Provenance,
     read_results,
@@ -31,7 +33,7 @@ from accelsweep.executor.recording import (
 from accelsweep.executor.result_reuse import CurrentConditions, file_identity
 from accelsweep.executor.run_log import RunLog
 from accelsweep.executor.run_watchdog import Ending, Monitor
-from accelsweep.executor.sampler import Sampler, discard_samples
+from accelsweep.executor.sampler import Sampler, device_identities, discard_samples, read_samples
 from accelsweep.git import git_state
 from accelsweep.ipc import Signals
 from accelsweep.planning.resources import device_models_for, threads_per_rank
@@ -115,31 +117,57 @@ class AttemptRunner:
     def _limits(self) -> Limits:
         return self.manifest.options.limits
 
+    @cached_property
+    def _quiet(self) -> QuietWait:
+        return QuietWait(self._limits.quiet_wait_seconds, self._pause)
+
     def run_folder(self, run: Run) -> RunFolder:
         """Return the folder of `run`."""
         return RunFolder(self.folder.run(run.name), run.name)
 
-    def attempt(self, run: Run) -> Conclusion | None:
-        """Make one attempt at `run` and write its record; return None if the attempt was interrupted."""
+    def attempt(self, run: Run, position: int) -> Conclusion | None:
+        """Make one attempt at `run` and write its record; return None if the attempt was interrupted.
+
+        Unless its window was disturbed, the attempt becomes the run's result. `position` is the number of attempts that
+        the block has made before.
+        """
         config, site = self.block.configs[run.setting], self.manifest.site
         try:
             if config.num_nodes > 1:
                 check_multi_node(config, site.of_kind(self.block.resources.node_kind).jobs.container)
-                return self._attempt(NO_LEASE, run, "srun")  # each node leases its own devices
-            holder = f"process {os.getpid()} ({run.name} of {self.folder.name})"
-            with leased(config, holder, self._pause, self.say, device_models_for(config, site)) as lease:
-                return self._attempt(lease, run, self._launch_method(config))
+                conclusion = self._attempt(NO_LEASE, run, "srun", position)  # each node leases its own devices
+            else:
+                holder = f"process {os.getpid()} ({run.name} of {self.folder.name})"
+                with leased(config, holder, self._pause, self.say, device_models_for(config, site)) as lease:
+                    waited = 0.0 if config.measure.shared else self._wait_until_quiet(run, lease)
+                    conclusion = self._attempt(lease, run, self._launch_method(config), position, waited)
         except NotEnoughDevices as error:
-            return self.record_without_launch(run, Conclusion(Outcome.crashed, f"{socket.gethostname()}: {error}"))
+            conclusion = Conclusion(Outcome.crashed, f"{socket.gethostname()}: {error}")
+            return self.record_without_launch(run, position, conclusion)
         finally:
             self.lock.clear_run()
+        if conclusion is not None and conclusion.disturbance is None:
+            self.run_folder(run).promote_latest()
+        return conclusion
 
-    def record_without_launch(self, run: Run, conclusion: Conclusion) -> Conclusion:
+    def _wait_until_quiet(self, run: Run, lease: Lease) -> float:
+        """Wait for others to stop using the machine and the leased devices; return the seconds waited."""
+        config = self.block.configs[run.setting]
+
+        def report(busy: str) -> None:
+            self.say(f"{run.name}: waiting for a quiet machine (limits.quiet_wait_seconds): {busy}")
+            self.lock.set_waiting_for(busy)
+
+        needed = cores_needed(config, threads_per_rank(config, self.manifest.site))
+        return self._quiet.wait(needed, device_identities(lease), report)
+
+    def record_without_launch(self, run: Run, position: int, conclusion: Conclusion) -> Conclusion:
         """Record a conclusion that was reached without launching the run."""
-        spec = self._spec(run, self._begin(run))
+        spec = self._spec(run, self._begin(run), position)
         self.lock.confirm()
         config, provenance = self.block.configs[run.setting], self._provenance(spec, "none")
         write_record(self.run_folder(run), spec, config, conclusion, {}, provenance)
+        self.run_folder(run).promote(spec.attempt)
         self.say(f"{run.name}: {conclusion.outcome}: {conclusion.reason}")
         return conclusion
 
@@ -158,20 +186,22 @@ class AttemptRunner:
     def _begin(self, run: Run) -> int:
         return self.run_folder(run).begin(socket.gethostname(), now(), _job_log())
 
-    def _attempt(self, lease: Lease, run: Run, method: LaunchMethod) -> Conclusion | None:
+    def _attempt(
+        self, lease: Lease, run: Run, method: LaunchMethod, position: int, waited_seconds: float = 0.0
+    ) -> Conclusion | None:
         check_disk_space(self.folder.root, self._limits)
         number = self._begin(run)
         try:
-            return self._measure(lease, self._spec(run, number), method)
+            return self._measure(lease, self._spec(run, number, position), method, waited_seconds)
         finally:
             self.run_folder(run).discard_half_written(number)
             discard_samples(self.run_folder(run).attempt(number))  # of an interrupted attempt
             self.run_folder(run).close(number)  # this process is alive, so the run did not kill it
 
-    def _measure(self, lease: Lease, spec: RunSpec, method: LaunchMethod) -> Conclusion | None:
+    def _measure(self, lease: Lease, spec: RunSpec, method: LaunchMethod, waited_seconds: float) -> Conclusion | None:
         self.say(f"{spec.run.name}: attempt {spec.attempt} ({method}, {spec.world_size} ranks)")
         spec.write()
-        provenance = self._provenance(spec, method)
+        provenance = self._provenance(spec, method, waited_seconds)
         self.lock.set_run(spec.run.name, provenance.started_at)
         runner = RankRunner(self.launcher, self.signals, self.lock.heartbeat, self.block.resources.cpus)
         code = self.current.versions.run_code(spec.config)
@@ -206,24 +236,41 @@ class AttemptRunner:
         version = self.current.versions.get(config)
         home = self.folder.home if version is None else version.home
         files = {path: file_identity(home / path) for path in read}
-        write_record(
-            run_folder, spec, config, conclusion, results, provenance, wall_seconds, doubts, largest_batch, files
+        samples = read_samples(Path(spec.attempt_folder))
+        record = write_record(
+            run_folder,
+            spec,
+            config,
+            conclusion,
+            results,
+            provenance,
+            wall_seconds,
+            doubts,
+            largest_batch,
+            files,
+            samples,
         )
+        self._quiet.observe(samples.rows, record.disturbance)
         reason = f": {conclusion.reason}" if conclusion.reason else ""
+        reason += f"; disturbed: {record.disturbance}" if record.disturbance else ""
         self.say(f"{spec.run.name}: {conclusion.outcome} after {wall_seconds:.1f} s{note}{reason}")
-        return conclusion
+        return replace(conclusion, disturbance=record.disturbance)
 
-    def _provenance(self, spec: RunSpec, launcher: str) -> Provenance:
+    def _provenance(self, spec: RunSpec, launcher: str, waited_seconds: float = 0.0) -> Provenance:
         """Return the conditions as they are just before the ranks import the user's code."""
         version = self.current.versions.get(spec.config)
         git = git_state(self.folder.home if version is None else version.folder)
-        return Provenance(launcher, now(), self.current.read_fingerprint(spec.config), git)
+        return Provenance(launcher, now(), self.current.read_fingerprint(spec.config), git, waited_seconds)
 
-    def _spec(self, run: Run, attempt: int) -> RunSpec:
-        position, attempt_folder = self.block.runs.index(run), self.run_folder(run).attempt(attempt)
-        spec = _run_spec(self.folder, self.manifest, self.block, run, attempt_folder)
+    def _spec(self, run: Run, attempt: int, position: int) -> RunSpec:
+        spec = _run_spec(self.folder, self.manifest, self.block, run, self.run_folder(run).attempt(attempt))
+        put_off = quality_put_off(self.folder, self.manifest, run.setting, spec.config)
+        if put_off is not None:
+            measure = replace(spec.config.measure, quality_samples=None)
+            spec = replace(spec, config=replace(spec.config, measure=measure), quality_put_off=put_off)
         return replace(
             spec,
+            planned_position=self.block.runs.index(run),
             position=position,
             attempt=attempt,
             ceiling_cache=str(self.folder.ceilings(self.block.name)),
@@ -255,6 +302,7 @@ def _run_spec(folder: SweepFolder, manifest: Manifest, block: Block, run: Run, a
         sweep=folder.name,
         block=block.name,
         run=run,
+        planned_position=0,
         position=0,
         attempt=1,
         config=with_full_paths(config, folder.home),

@@ -45,11 +45,15 @@ _JOB_LOG_BYTES = 100_000
 
 @dataclass(frozen=True)
 class Conclusion:
-    """A run's outcome and reason. `retryable` means that another attempt may end differently."""
+    """A run's outcome and reason. `retryable` means that another attempt may end differently.
+
+    `disturbance` is what disturbed the window of a measured run (`Record.disturbance`).
+    """
 
     outcome: Outcome
     reason: str | None
     retryable: bool = False
+    disturbance: str | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, Damaged
 from accelsweep.executor.attempt import AttemptRunner
 from accelsweep.executor.attempt_outcome import Conclusion, memory_failure
 from accelsweep.executor.block_lock import block_lock
+from accelsweep.executor.early_stop import decide_early
 from accelsweep.executor.launch import Launcher
 from accelsweep.executor.preflight import check_disk_space, check_temporary_folder, disk_error_message
 from accelsweep.executor.prepare_data import prepare
+from accelsweep.executor.quiet_wait import ASSUME_QUIET_VARIABLE
 from accelsweep.executor.result_reuse import CurrentConditions, needs_planning
 from accelsweep.files import remove, sha256_file
 from accelsweep.ipc import Interrupted, Signals
@@ -34,6 +37,9 @@ from accelsweep.signals import exit_code_of, parser_for
 from accelsweep.significant_digits import escaped
 
 _MAX_EXECUTOR_DEATHS = 2
+
+_MAX_VAIN_REPEATS = 5
+"""After this many repeats in a row that were disturbed again, a block repeats no more: the machine is never quiet."""
 
 _RUN_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
@@ -56,6 +62,9 @@ def _read_plan(block_file: Path) -> tuple[Block, Manifest]:
         raise needs_planning(error) from None
     if block.name != path.stem or not all(_RUN_NAME.fullmatch(run.name) for run in block.runs):
         raise needs_planning(DamagedFile(path, f"it contains block {block.name!r}"))
+    if os.environ.get(ASSUME_QUIET_VARIABLE):
+        limits = manifest.options.limits.model_copy(update={"disturbed_retries": 0, "quiet_wait_seconds": 0.0})
+        manifest = manifest.model_copy(update={"options": manifest.options.model_copy(update={"limits": limits})})
     if all(planned.name != block.name for planned in manifest.blocks):
         raise InputError(
             f"{block_file}: revision {manifest.revision} of the plan does not contain this block; plan the sweep again"
@@ -128,7 +137,16 @@ class _BlockExecutor:
         self._folder, self._block, self._say = runner.folder, runner.block.name, runner.say
         self._limits = runner.manifest.options.limits
         (planned,) = (planned for planned in runner.manifest.blocks if planned.name == self._block)
-        self._wanted = [run for run in runner.block.runs if run.name in planned.runs]
+        wanted = [run for run in runner.block.runs if run.name in planned.runs]
+        decided = decide_early(self._folder, runner.manifest, self._block)
+        self._wanted = [
+            run for run in wanted if run.setting not in decided or runner.run_folder(run).record() is not None
+        ]
+        for setting in dict.fromkeys(run.setting for run in wanted if run not in self._wanted):
+            self._say(f"{setting}: left out: {decided[setting].reason}")
+        self._attempts_made = 0
+        self._disturbed: set[str] = set()
+        self._vain_repeats = 0
 
     def measure_all(self) -> str | None:
         """Measure the runs without a reusable record; return why measuring ended early, or None if it did not."""
@@ -136,14 +154,45 @@ class _BlockExecutor:
         self._say(f"block {self._block}: {len(self._wanted)} runs wanted, {len(pending)} to measure")
         if pending:
             linux.adopt_orphans()
-            started = time.monotonic()  # only now, so that one run is measured however short the limit is
-            for run in pending:
-                if (why := self._why_stop(started)) is not None:
-                    return why
-                if self._runner.signals.stop is not None or not self._measure(run):
-                    return _stopped(self._runner.signals)
+            self._attempts_made = sum(self._runner.run_folder(run).latest() for run in self._wanted)
+            try:
+                why = self._measure_in_order(deque(pending))
+            finally:
+                for run in self._wanted:
+                    if run.name in self._disturbed:  # what is still disturbed stands
+                        self._runner.run_folder(run).promote_latest()
+            if why is not None:
+                return why
         self._write_done()
         return None
+
+    def _measure_in_order(self, queue: deque[Run]) -> str | None:
+        """Measure the runs in `queue`, and then those whose windows were disturbed; return why this ended early."""
+        started = time.monotonic()  # only now, so that one run is measured however short the limit is
+        while queue:
+            if (why := self._why_stop(started)) is not None:
+                return None if all(run.name in self._disturbed for run in queue) else why
+            run = queue.popleft()
+            is_repeat = run.name in self._disturbed
+            if is_repeat and self._vain_repeats >= _MAX_VAIN_REPEATS:
+                continue
+            if self._runner.signals.stop is not None or (conclusion := self._measure(run)) is None:
+                return _stopped(self._runner.signals)
+            if is_repeat:
+                self._vain_repeats = self._vain_repeats + 1 if conclusion.disturbance else 0
+            self._disturbed.discard(run.name)
+            if conclusion.disturbance is not None:
+                self._disturbed.add(run.name)
+                if self._may_repeat(run):
+                    self._say(f"{run.name}: measuring it again at the end of the block (limits.disturbed_retries)")
+                    queue.append(run)
+        return None
+
+    def _may_repeat(self, run: Run) -> bool:
+        """Return whether `run` is measured again after the disturbed attempts that have been made."""
+        if self._runner.block.configs[run.setting].measure.shared:
+            return False  # other runs of the sweep are expected to disturb it
+        return self._runner.run_folder(run).disturbed_attempts() <= self._limits.disturbed_retries
 
     def _risk(self, run: Run) -> tuple[int, bool]:
         """Return a pending run's sort key: new runs come first, then failed ones, then those that killed an executor.
@@ -171,23 +220,28 @@ class _BlockExecutor:
             return False
         damage = steps_damage(record, self._folder.steps(run.name))
         why = str(damage) if damage is not None else self._runner.current.why_rerun(record)
+        if why is None and record.disturbance is not None and self._may_repeat(run):
+            why = f"disturbed: {record.disturbance}"
         if why is not None:
             self._say(f"{run.name}: measuring it again: {why}")
         return why is None
 
-    def _measure(self, run: Run) -> bool:
-        """Attempt `run` until its conclusion is final; return False if it was interrupted."""
+    def _measure(self, run: Run) -> Conclusion | None:
+        """Attempt `run` until its conclusion is final, or disturbed; return None if it was interrupted."""
         if (conclusion := self._killed_executors(run)) is not None:
-            self._runner.record_without_launch(run, conclusion)
-            return True
+            return self._runner.record_without_launch(run, self._next_position(), conclusion)
         for retries_left in reversed(range(self._limits.retries + 1)):
-            conclusion = self._runner.attempt(run)
-            if conclusion is None:
-                return False
-            if not conclusion.retryable or retries_left == 0 or self._runner.signals.stop is not None:
+            conclusion = self._runner.attempt(run, self._next_position())
+            if conclusion is None or not conclusion.retryable or retries_left == 0:
+                break
+            if self._runner.signals.stop is not None:
                 break
             self._say(f"{run.name}: retrying (limits.retries)")
-        return True
+        return conclusion
+
+    def _next_position(self) -> int:
+        self._attempts_made += 1
+        return self._attempts_made - 1
 
     def _killed_executors(self, run: Run) -> Conclusion | None:
         """Return the conclusion on a run that has killed too many executors to be started again; else None."""

@@ -14,7 +14,7 @@ from typing import Any
 from accelsweep.devices.clock import monotonic
 from accelsweep.errors import DamagedFile
 from accelsweep.executor.attempt_outcome import Conclusion
-from accelsweep.executor.sampler import Samples, discard_samples, read_samples
+from accelsweep.executor.sampler import Samples, discard_samples
 from accelsweep.files import sha256_file
 from accelsweep.measure.run_doubts import with_series_doubts
 from accelsweep.measure.series import columns_of, device_readings, summaries
@@ -35,12 +35,13 @@ _NO_STEPS = Doubt(
 
 @dataclass(frozen=True)
 class Provenance:
-    """The conditions of an attempt. `started_at` is UTC in ISO 8601."""
+    """The conditions of an attempt. `started_at` is UTC in ISO 8601; before that, it waited for a quiet machine."""
 
     launcher: str
     started_at: str
     fingerprint: Fingerprint
     git: Mapping[str, Any]
+    waited_seconds: float = 0.0
 
 
 def read_results(spec: RunSpec, ranks: Iterable[int]) -> dict[int, RankResult]:
@@ -99,14 +100,14 @@ def write_record(
     doubts: Iterable[Doubt] = (),
     largest_batch: LargestBatch | None = None,
     files: Mapping[str, str] | None = None,
-) -> None:
-    """Write an attempt's record (rank 0's metrics, and all ranks' doubts plus `doubts`) and make it the run's record.
+    samples: Samples | None = None,
+) -> Record:
+    """Write and return an attempt's record, with rank 0's metrics, and all ranks' doubts plus `doubts`.
 
     `config` is the setting's config as stored in its block. `largest_batch` is the result of a search for the largest
-    batch, and `files` identifies the files that the user's own script had read.
+    batch, `files` identifies the files that the user's own script had read, and `samples` is what the machine did.
     """
-    steps = run_folder.steps_file(spec.attempt)
-    samples = read_samples(Path(spec.attempt_folder))
+    steps, samples = run_folder.steps_file(spec.attempt), samples or Samples()
     first = results.get(0)
     phases = {} if first is None else first.phases
     has_steps = merge_tables(spec, steps, samples, phases, run_folder.series_file(spec.attempt))
@@ -131,6 +132,7 @@ def write_record(
         setting=spec.run.setting,
         repeat=spec.run.repeat,
         seed=spec.run.seed,
+        planned_position=spec.planned_position,
         position=spec.position,
         attempt=spec.attempt,
         axes=without_secrets(spec.axes),
@@ -152,13 +154,15 @@ def write_record(
         steps_sha256=sha256_file(steps) if has_steps else None,
         doubts=tuple({(doubt.code, doubt.message): doubt for doubt in all_doubts}.values()),
         files=dict(files or {}),
+        earlier_attempts=run_folder.earlier_attempts(spec.attempt),
+        waited_seconds=provenance.waited_seconds,
     )
     record.write(run_folder.record_file(spec.attempt))
-    run_folder.promote(spec.attempt)
     discard_samples(Path(spec.attempt_folder))
     for rank in range(spec.world_size):
         for path in (spec.rank_steps(rank), spec.rank_window(rank), spec.heartbeat(rank)):
             path.unlink(missing_ok=True)
+    return record
 
 
 def _only(names: Set[str], readings: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:

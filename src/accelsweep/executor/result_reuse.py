@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from accelsweep.config.setting import abbreviate_home, expand_home
 from accelsweep.config.site import Site
@@ -29,6 +29,7 @@ from accelsweep.planning.source_digests import (
     source_digests,
 )
 from accelsweep.records.cleanup import remove_stale_files
+from accelsweep.records.early_decisions import EarlyDecision, decided_runs
 from accelsweep.records.file_lock import driver_started_at, live_lock
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.not_run_reasons import not_run_reason
@@ -92,14 +93,27 @@ class CurrentConditions:
         """Return why the run of `record` has to be measured again, or None if the record is reusable."""
         if not is_final(record, self._since):
             return f"it ended as {record.outcome}, which is not final"
+        if (path := self._changed_file(record)) is not None:
+            return f"{path} has changed"
+        return difference(*self._compared(record)) or None
+
+    def why_outdated(self, record: Record) -> str | None:
+        """Return what has changed since a settled run was measured, in a few words; None if its record is reusable."""
+        if not record.outcome.settled:
+            return None
+        if (path := self._changed_file(record)) is not None:
+            return f"{path} changed"
+        change = next(iter(_changes(*self._compared(record))), None)
+        return None if change is None else change.in_short
+
+    def _compared(self, record: Record) -> tuple[Fingerprint, Fingerprint]:
+        """Return the fingerprints of the record and of now, as far as they can be compared."""
         then, now = record.fingerprint, self.fingerprint(record.config)
         if record.config.version is not None and self.versions.get(record.config) is None:
             now = replace(now, sources=then.sources)  # the tree was deleted; its commit cannot change
         if self._cluster is not None:
             then, now = (self._visible_to_driver(node, record.config, self._cluster) for node in (then, now))
-        if (path := self._changed_file(record)) is not None:
-            return f"{path} has changed"
-        return None if then.matches(now) else difference(then, now)
+        return then, now
 
     def _changed_file(self, record: Record) -> str | None:
         version = self.versions.get(record.config)
@@ -194,17 +208,37 @@ def _path_values(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
             yield from _path_values(item, f"{key}.{number}")
 
 
-def difference(then: Fingerprint, now: Fingerprint) -> str:
-    """Describe the entries in which two fingerprints differ, with both values."""
-    changed = []
+class _Change(NamedTuple):
+    """An entry in which two fingerprints differ; a value is None if the entry is absent."""
+
+    part: str
+    key: str
+    then: str | None
+    now: str | None
+
+    @property
+    def in_short(self) -> str:
+        """What changed, in a few words; digests are omitted."""
+        if self.part == "sources":
+            return f"the code changed ({self.key})"
+        if self.part == "links":
+            return f"the link in {self.key} changed"
+        return f"the {self.part} changed ({self.key} {_shortened(self.then)}, now {_shortened(self.now)})"
+
+
+def _changes(then: Fingerprint, now: Fingerprint) -> Iterator[_Change]:
     for part in ("hardware", "software", "sources", "links"):
         old, new = getattr(then, part), getattr(now, part)
-        changed += [
-            f"{part} {key}: {_shortened(old.get(key))} then, {_shortened(new.get(key))} now"
-            for key in sorted(old.keys() | new.keys())
-            if old.get(key) != new.get(key)
-        ]
-    return "; ".join(changed)
+        for key in sorted(old.keys() | new.keys()):
+            if old.get(key) != new.get(key):
+                yield _Change(part, key, old.get(key), new.get(key))
+
+
+def difference(then: Fingerprint, now: Fingerprint) -> str:
+    """Describe the entries in which two fingerprints differ, with both values."""
+    return "; ".join(
+        f"{part} {key}: {_shortened(old)} then, {_shortened(new)} now" for part, key, old, new in _changes(then, now)
+    )
 
 
 def _shortened(value: str | None) -> str:
@@ -213,7 +247,10 @@ def _shortened(value: str | None) -> str:
 
 @dataclass(frozen=True)
 class RunState:
-    """The state of a wanted run according to its files; `outcome` is `not_run` if there is no usable record."""
+    """The state of a wanted run according to its files.
+
+    Without a usable record, `outcome` is `not_run` or, if the run was left out, `decided`.
+    """
 
     run: str
     outcome: Outcome
@@ -248,11 +285,12 @@ def audit(folder: SweepFolder, *, check_conditions: bool = False) -> Audit:
     remove_stale_files(folder)
     since = driver_started_at(folder)
     current = CurrentConditions(folder, manifest.site, since=since) if check_conditions else None
+    decided = decided_runs(folder, manifest)
     runs: list[RunState] = []
     reopened: list[str] = []
     damaged: list[DamagedFile] = []
     for planned in manifest.blocks:
-        block = _BlockAudit(folder, planned.name, planned.runs, damaged)
+        block = _BlockAudit(folder, planned.name, planned.runs, damaged, decided)
         runs += block.states
         if block.done_is_outdated(current, since):
             folder.done(planned.name).unlink(missing_ok=True)
@@ -266,7 +304,15 @@ def needs_planning(error: DamagedFile) -> DamagedFile:
 
 
 class _BlockAudit:
-    def __init__(self, folder: SweepFolder, name: str, wanted: tuple[str, ...], damaged: list[DamagedFile]) -> None:
+    def __init__(
+        self,
+        folder: SweepFolder,
+        name: str,
+        wanted: tuple[str, ...],
+        damaged: list[DamagedFile],
+        decided: Mapping[str, EarlyDecision],
+    ) -> None:
+        self._decided = decided
         self._folder = folder
         self._name = name
         self._damaged = damaged
@@ -286,6 +332,8 @@ class _BlockAudit:
         except DamagedFile as error:
             self._set_aside(error)
             return RunState(run, Outcome.not_run, f"its record is damaged: {error.reason}")
+        if record is None and (decision := self._decided.get(run)) is not None:
+            return RunState(run, Outcome.decided, decision.reason)
         if record is None:
             return RunState(run, Outcome.not_run, not_run_reason(self._folder, self._name))
         damage = steps_damage(record, self._folder.steps(run))
@@ -305,6 +353,8 @@ class _BlockAudit:
             self._set_aside(error)
             return True
         for state in self.states:
+            if state.outcome is Outcome.decided:
+                continue
             record = self._records.get(state.run)
             if record is None or not is_final(record, since):
                 return True

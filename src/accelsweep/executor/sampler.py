@@ -99,7 +99,7 @@ class Sampler:
             for descriptor in (self._pipe, *self._lease.descriptors):  # a driver that hangs must not keep the lease
                 os.close(descriptor)
             assert self._seconds is not None, "the caller has checked"
-            readers = _readers(self._accelerator, _identities(self._accelerator, self._lease), self._node)
+            readers = _readers(self._accelerator, device_identities(self._lease), self._node)
             _sample(self._path, self._seconds, self._accelerator, readers, pipe)
             code = 0
         except Exception:  # noqa: BLE001  a run without a series is still a run
@@ -108,8 +108,9 @@ class Sampler:
             os._exit(code)
 
 
-def _identities(accelerator: str, lease: Lease) -> Sequence[str]:
-    kind = kind_of(accelerator)
+def device_identities(lease: Lease) -> Sequence[str]:
+    """Return the names of the leased devices in their driver's telemetry; none if their kind has no telemetry."""
+    kind = kind_of(lease.accelerator)
     if kind.telemetry is None:
         return ()
     return [gpu.identity for gpu in kind.gpus() or () if gpu.name in lease.names]

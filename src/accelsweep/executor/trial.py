@@ -61,6 +61,7 @@ def _try_setting(
             sweep=folder.name,
             block="trial",
             run=Run.of(setting.name, 0, config.seed),
+            planned_position=0,
             position=0,
             attempt=1,
             config=replace(config, measure=_MEASURE),

@@ -107,9 +107,14 @@ class HeldLock:
         """Record that no run is being measured."""
         self._note_run(None, None)
 
-    def _note_run(self, run: str | None, since: str | None) -> None:
+    def set_waiting_for(self, reason: str) -> None:
+        """Record what the next run waits for, until `set_run` or `clear_run`."""
+        self._note_run(None, None, reason)
+
+    def _note_run(self, run: str | None, since: str | None, waiting_for: str | None = None) -> None:
         self.confirm()
-        self._owner = self._owner.model_copy(update={"run": run, "run_since": since})
+        changes = {"run": run, "run_since": since, "waiting_for": waiting_for}
+        self._owner = self._owner.model_copy(update=changes)
         self._owner.write(self._path)
 
     def heartbeat(self) -> None:

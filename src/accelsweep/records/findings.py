@@ -12,10 +12,12 @@ from pydantic import Field, SerializeAsAny, field_validator
 
 from accelsweep import registry
 from accelsweep.config.prices import PriceUsed
+from accelsweep.config.setting import shared_label
 from accelsweep.devices.kinds import kind_or_unknown
 from accelsweep.json_documents import Document, Frozen
 from accelsweep.records.estimates import Estimate, Speedup, Summary, Verdict
 from accelsweep.records.plan import Excluded, Manifest, parse_parts
+from accelsweep.records.run_record import EarlierAttempt
 from accelsweep.results import Doubt, Effective, Outcome
 from accelsweep.significant_digits import percent_of
 
@@ -40,6 +42,7 @@ class RunPoint(Frozen):
     started_at: str | None
     doubts: tuple[Doubt, ...] = ()
     ratio: float | None = None
+    earlier_attempts: tuple[EarlierAttempt, ...] = ()
 
 
 class StepBottleneck(Frozen):
@@ -156,24 +159,29 @@ class Certainty(StrEnum):
 
     sure = "sure"
     among_the_best = "among the best"
+    quality_open = "quality open"
     not_yet = "not yet"
     disturbed = "disturbed"
+    no_answer = "no answer"
 
 
 class Recommendation(Frozen):
-    """The recommendation. `settle` is the command that would settle open questions, or None.
+    """The recommendation. `settle` is the command that would settle open questions or show why there are any, or None.
 
-    `headline` is the answer in at most twelve words, `detail` qualifies it, and `sentence` combines both.
-    `settle_blocks` is the number of blocks that the command adds; `settle_minutes` is their duration, estimated from
-    the runs so far, or None.
+    `headline` is the answer and what is open about it, `detail` has the numbers behind it, and `sentence` combines
+    both. `fastest` is the setting that they are about if none is recommended. `settle_purpose` states what the command
+    is for; `settle_blocks` is the number of blocks that it adds; `settle_minutes` is its duration, estimated from the
+    runs so far, or None.
     """
 
     choice: Choice | None
+    fastest: Choice | None = None
     sentence: str
     alternatives: tuple[Choice, ...]
     settle: str | None
     settle_blocks: int = 0
     settle_minutes: float | None = None
+    settle_purpose: str = "To settle it"
     headline: str = ""
     detail: str = ""
     certainty: Certainty = Certainty.not_yet
@@ -285,9 +293,9 @@ class Section(Frozen):
     compares_nodes: ClassVar[bool] = False
     """Whether the sweep compares nodes, in which case the use of several nodes is not flagged."""
 
-    def recommendation(self, manifest: Manifest) -> Recommendation | None:  # noqa: ARG002 - the usual one
-        """Return a recommendation that replaces the usual one, or None."""
-        return None
+    def recommendation(self, manifest: Manifest, usual: Recommendation) -> Recommendation:  # noqa: ARG002
+        """Return the recommendation that replaces the `usual` one."""
+        return usual
 
 
 _Section = TypeVar("_Section", bound=Section)
@@ -352,6 +360,15 @@ class Findings(Document):
     def _parse_sections(cls, value: Any) -> Any:
         models = {feature.name: feature.section.model for feature in registry.features() if feature.section}
         return parse_parts(value, Section, models)
+
+    @property
+    def shared(self) -> str:
+        """What all measured settings have in common besides their names, such as `32-bit, 1 process`, for headings."""
+        keys = {"devices": "world_size"} | {name: name for name in ("accelerator", "precision", "batch_size")}
+        used = [setting.effective for setting in self.settings if setting.effective is not None]
+        if self.rate_metric != "samples_per_second":  # other tasks do not necessarily use them
+            return ""
+        return shared_label(self.axes, [{key: getattr(one, name) for key, name in keys.items()} for one in used])
 
     def section(self, model: type[_Section]) -> _Section | None:
         """Return the section of the given type, or None."""

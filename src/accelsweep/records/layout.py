@@ -20,6 +20,9 @@ SWEEPS_FOLDER, REPORTS_FOLDER = "sweeps", "reports"
 MANIFEST_FILE, FINDINGS_FILE = "manifest.json", "findings.json"
 """The plan of a sweep, and the numbers in its report."""
 
+EARLY_DECISIONS_FILE = "early-decisions.json"
+"""The settings that a sweep leaves out."""
+
 PUBLISHED_FILE = "published.json"
 """The list of the sweep's copies in MLflow stores."""
 
@@ -192,6 +195,11 @@ class SweepFolder:
     def version_file(self, name: str) -> Path:
         """The description of a version's source tree."""
         return self.versions / f"{check_file_name(name)}.json"
+
+    @property
+    def early_decisions(self) -> Path:
+        """The settings that later blocks leave out (`records.early_decisions`)."""
+        return self.root / EARLY_DECISIONS_FILE
 
     @property
     def records(self) -> Path:

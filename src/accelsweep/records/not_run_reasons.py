@@ -10,16 +10,17 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import ClassVar, Literal
 
 from accelsweep.errors import DamagedFile
 from accelsweep.files import remove
 from accelsweep.json_documents import Document
+from accelsweep.records.early_decisions import decided_runs
 from accelsweep.records.file_lock import is_live, read_lock
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import BLOCK_NAME, Manifest
+from accelsweep.records.plan import BLOCK_NAME, Manifest, PlannedBlock
 
 _NUMBER = re.compile(rf"\b{BLOCK_NAME}\b|[0-9]+")
 """A number, or the name of a block."""
@@ -111,11 +112,19 @@ def count_not_run_reasons(folder: SweepFolder, manifest: Manifest) -> Mapping[st
     """
     counts: Counter[str] = Counter()
     first: dict[str, str] = {}
-    for block in manifest.blocks:
-        missing = sum(not folder.record(run).exists() for run in block.runs)
-        if missing and (reason := not_run_reason(folder, block.name)) != StopReason.never_began:
+    for block, missing in _missing_runs(folder, manifest):
+        if (reason := not_run_reason(folder, block.name)) != StopReason.never_began:
             counts[first.setdefault(without_numbers(reason), reason)] += missing
     return counts
+
+
+def _missing_runs(folder: SweepFolder, manifest: Manifest) -> Iterator[tuple[PlannedBlock, int]]:
+    """Yield the blocks that lack records of runs that are not left out, and how many."""
+    decided = decided_runs(folder, manifest)
+    for block in manifest.blocks:
+        missing = sum(run not in decided and not folder.record(run).exists() for run in block.runs)
+        if missing:
+            yield block, missing
 
 
 def without_numbers(reason: str) -> str:
@@ -132,7 +141,7 @@ def read_halt(folder: SweepFolder, block: str) -> Halt | None:
 
 def needs_change(folder: SweepFolder, manifest: Manifest) -> bool:
     """Return whether runs are missing and another job for any of them would be pointless until something is changed."""
-    incomplete = [block.name for block in manifest.blocks if not all(folder.record(run).exists() for run in block.runs)]
+    incomplete = [block.name for block, _ in _missing_runs(folder, manifest)]
     halts = [read_halt(folder, block) for block in incomplete]
     return bool(incomplete) and all(halt is not None and halt.retry == "changed" for halt in halts)
 

@@ -66,6 +66,7 @@ class LockOwner(Document):
     since: str = Field(description="when it acquired the lock")
     run: str | None = Field(None, description="the run being measured")
     run_since: str | None = Field(None, description="when that run started")
+    waiting_for: str | None = Field(None, description="what others are doing that the next run waits for")
 
 
 class PlannedSetting(Frozen):

@@ -32,7 +32,7 @@ from accelsweep.records.layout import (
     SweepFolder,
 )
 from accelsweep.records.plan import Block, Manifest
-from accelsweep.records.run_record import Record, steps_damage
+from accelsweep.records.run_record import EarlierAttempt, Record, steps_damage
 from accelsweep.results import RankResult
 from accelsweep.run_config import Run, SettingConfig
 
@@ -193,11 +193,17 @@ class RunFolder:
             except DamagedFile as error:
                 aside = set_aside(error.path)
                 damaged.append(DamagedFile(error.path, f"{error.reason}; set aside as {aside.name}"))
-        latest = self.attempt(self.latest())
-        complete = (latest / RECORD_FILE).exists() and not (latest / _REOPENED).exists()
-        if complete and self.latest() > self._recorded():
-            self.promote(self.latest())
+        self.promote_latest()
         return damaged
+
+    def promote_latest(self) -> None:
+        """Make the latest attempt that has a record the run's result, unless it already is or has been reopened."""
+        for number in reversed(range(self._recorded() + 1, self.latest() + 1)):
+            if self._was_reopened(number):
+                break
+            if self.record_file(number).exists():
+                self.promote(number)
+                break
 
     def begin(self, host: str, started_at: str, job_log: str | None = None) -> int:
         """Create the folder of a new attempt, mark it as started, and return the attempt's number.
@@ -224,6 +230,38 @@ class RunFolder:
         """Remove files that ranks of attempt `number` were writing when killed; call this only once all are dead."""
         for part in self.attempt(number).glob(".*.part"):
             part.unlink(missing_ok=True)
+
+    def earlier_attempts(self, number: int) -> tuple[EarlierAttempt, ...]:
+        """Return the attempts before attempt `number`, with the reason why each of them was not the last."""
+        unrecorded: list[EarlierAttempt] = []
+        for earlier in reversed(range(1, number)):
+            if (record := self._attempt_record(earlier)) is not None:
+                found = record.as_earlier_attempt(reopened=self._was_reopened(earlier))
+                return (*record.earlier_attempts, found, *reversed(unrecorded))
+            reason = "its executor died" if self.is_open(earlier) else "interrupted"
+            unrecorded.append(EarlierAttempt(attempt=earlier, reason=reason))
+        return tuple(reversed(unrecorded))
+
+    def disturbed_attempts(self) -> int:
+        """Return how many attempts in a row, up to the latest one, were disturbed and have not been reopened."""
+        count = 0
+        for number in reversed(range(1, self.latest() + 1)):
+            record = self._attempt_record(number)
+            if record is None or record.disturbance is None or self._was_reopened(number):
+                break
+            count += 1
+        return count
+
+    def _attempt_record(self, number: int) -> Record | None:
+        """Return the record of attempt `number`, wherever it is; None if there is no usable one."""
+        for path in (self.record_file(number), self.path / RECORD_FILE):
+            with suppress(DamagedFile):
+                if (record := self._read(path)) is not None and record.attempt == number:
+                    return record
+        return None
+
+    def _was_reopened(self, number: int) -> bool:
+        return (self.attempt(number) / _REOPENED).exists()
 
     def is_open(self, number: int) -> bool:
         """Return whether attempt `number` is running or killed its executor."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -15,7 +16,16 @@ from accelsweep.errors import DamagedFile
 from accelsweep.files import sha256_file
 from accelsweep.json_documents import Document, Frozen
 from accelsweep.metrics import Metric
-from accelsweep.results import Breakdown, Doubt, Effective, Fingerprint, LearningCurve, Outcome, Traits
+from accelsweep.results import (
+    KNOWN_WITHOUT_RATE,
+    Breakdown,
+    Doubt,
+    Effective,
+    Fingerprint,
+    LearningCurve,
+    Outcome,
+    Traits,
+)
 from accelsweep.run_environment import Checkout, RunEnvironment
 
 SEARCH_CONFIDENCE = 0.95
@@ -63,6 +73,19 @@ class LargestBatch(Frozen):
     rows: int | None = None
 
 
+class EarlierAttempt(Frozen):
+    """An attempt at a run that its record does not describe, and why it was not the last one.
+
+    `position` and `wall_seconds` are as in `Record`; None if the attempt left no record.
+    """
+
+    attempt: int
+    reason: str
+    position: int | None = None
+    started_at: str | None = None
+    wall_seconds: float | None = None
+
+
 class NetworkFamily(StrEnum):
     """A network family, named after the modules that do most of the work."""
 
@@ -89,6 +112,10 @@ class Record(Document):
     reason why there are none. `largest_batch` is the result of a batch-size search; None for other runs. `files` maps
     the files that the user's own script had read, relative to the working directory, to what identifies their contents.
     `learning` is the curve of the quality phase, or of the training to a target; None if there was neither.
+
+    `planned_position` is the run's index in its block's order. `position` counts the attempts that the block had made
+    before, so it is larger if a run was measured again. `earlier_attempts` are listed in order, and `waited_seconds` is
+    how long the last attempt waited for others to stop using the machine.
     """
 
     kind: ClassVar[str] = "record"
@@ -99,6 +126,7 @@ class Record(Document):
     setting: str
     repeat: int
     seed: int
+    planned_position: int
     position: int
     attempt: int
     axes: dict[str, Any]
@@ -120,14 +148,53 @@ class Record(Document):
     largest_batch: LargestBatch | None = None
     files: dict[str, str] = Field(default_factory=dict)
     learning: LearningCurve | None = None
+    earlier_attempts: tuple[EarlierAttempt, ...] = ()
+    waited_seconds: float = 0.0
 
     @model_validator(mode="after")
     def _reason_for_every_failure(self) -> Record:
-        if self.outcome is Outcome.not_run:
-            raise ValueError("not_run is derived by collect, never recorded")
+        if self.outcome in (Outcome.decided, Outcome.not_run):
+            raise ValueError(f"{self.outcome} is derived by collect, never recorded")
         if (self.outcome is Outcome.measured) != (self.reason is None):
             raise ValueError("every outcome except `measured` must have a reason, and `measured` must not")
         return self
+
+    def value(self, metric: str) -> float | None:
+        """The metric's value; None if the run was not measured or the metric has no value."""
+        if self.outcome is not Outcome.measured or metric not in self.metrics:
+            return None
+        return self.metrics[metric].value
+
+    @property
+    def disturbance(self) -> str | None:
+        """What disturbed the window, if that is known without the rate; None if nothing did."""
+        messages = (doubt.message for doubt in self.doubts if doubt.code in KNOWN_WITHOUT_RATE)
+        return next(messages, None) if self.outcome is Outcome.measured else None
+
+    @property
+    def total_seconds(self) -> float:
+        """The seconds that the run took, including earlier attempts and waits."""
+        earlier = math.fsum(attempt.wall_seconds or 0.0 for attempt in self.earlier_attempts)
+        return earlier + self.waited_seconds + self.wall_seconds
+
+    def as_earlier_attempt(self, *, reopened: bool = False) -> EarlierAttempt:
+        """Return this attempt as listed by a later one; `reopened` means that a user asked for that."""
+        disturbance = self.disturbance
+        if reopened:
+            reason = "measured again at the user's request"
+        elif disturbance is not None:
+            reason = f"disturbed: {disturbance}"
+        elif self.outcome.settled:
+            reason = "software, devices or code changed"
+        else:
+            reason = f"{self.outcome}: {self.reason}"
+        return EarlierAttempt(
+            attempt=self.attempt,
+            reason=reason,
+            position=self.position,
+            started_at=self.started_at,
+            wall_seconds=self.wall_seconds,
+        )
 
     @property
     def surroundings(self) -> RunEnvironment:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pydantic import Field
 
@@ -15,6 +15,7 @@ from accelsweep.config.setting import label
 from accelsweep.errors import DamagedFile
 from accelsweep.heartbeat import PROGRESS_FILE, HeartbeatReader, read_progress
 from accelsweep.json_documents import Frozen
+from accelsweep.records.early_decisions import decided_runs
 from accelsweep.records.file_lock import is_live, read_lock
 from accelsweep.records.layout import LOG_FILE, SweepFolder
 from accelsweep.records.not_run_reasons import count_not_run_reasons
@@ -23,6 +24,7 @@ from accelsweep.records.run_files import RunFolder
 from accelsweep.records.run_record import Record
 from accelsweep.results import Doubt, Outcome
 from accelsweep.run_config import Run
+from accelsweep.significant_digits import count_of
 
 _LAST_DOUBTS = 5
 
@@ -77,6 +79,7 @@ class SweepStatus(Frozen):
     settled: int = Field(description="the number of settled runs")
     remaining: int = Field(description="the number of runs that are not settled")
     outcomes: dict[Outcome, int] = Field(description="the number of runs by outcome")
+    outdated: dict[str, int] = Field(description="the number of settled runs to measure again, by what has changed")
     seconds_left: float | None = Field(description="the estimated duration of the remaining runs; null if unknown")
     running: tuple[LockedBlock, ...] = Field(description="the blocks that are being measured")
     kept: dict[str, int] = Field(description="the number of runs without a record, by reason")
@@ -84,8 +87,13 @@ class SweepStatus(Frozen):
     damaged: tuple[str, ...] = Field(description="the records that cannot be read, and the reasons")
 
 
-def status(folder: SweepFolder, manifest: Manifest) -> SweepStatus:
-    """Return the state of the sweep with the given plan."""
+def status(
+    folder: SweepFolder, manifest: Manifest, why_outdated: Callable[[Record], str | None] = lambda _: None
+) -> SweepStatus:
+    """Return the state of the sweep with the given plan.
+
+    `why_outdated` returns what has changed since a settled run was measured, or None if its record is reusable.
+    """
     records, damaged = [], []
     for run in manifest.wanted_runs():
         try:
@@ -95,7 +103,12 @@ def status(folder: SweepFolder, manifest: Manifest) -> SweepStatus:
             continue
         if record is not None:
             records.append(record)
-    planned, settled = len(manifest.wanted_runs()), sum(record.outcome.settled for record in records)
+    recorded, wanted = {record.run for record in records}, manifest.wanted_runs()
+    decided = decided_runs(folder, manifest).keys() - recorded
+    planned, settled = len(wanted), sum(record.outcome.settled for record in records) + len(decided)
+    outcomes = Counter(record.outcome for record in records)
+    if decided:
+        outcomes[Outcome.decided] = len(decided)
     labels = {setting.name: label(setting.axes) for setting in manifest.settings}
     latest = sorted(records, key=lambda record: record.finished_at, reverse=True)
     doubts = [
@@ -109,7 +122,8 @@ def status(folder: SweepFolder, manifest: Manifest) -> SweepStatus:
         planned=planned,
         settled=settled,
         remaining=planned - settled,
-        outcomes=dict(sorted(Counter(record.outcome for record in records).items())),
+        outcomes=dict(sorted(outcomes.items())),
+        outdated=dict(Counter(filter(None, map(why_outdated, records))).most_common()),
         seconds_left=_seconds_left(records, planned - settled),
         running=tuple(_locked_blocks(folder, manifest, labels)),
         kept=dict(count_not_run_reasons(folder, manifest)),
@@ -118,8 +132,17 @@ def status(folder: SweepFolder, manifest: Manifest) -> SweepStatus:
     )
 
 
+def outdated_text(outdated: Mapping[str, int]) -> str:
+    """Return `4 results no longer count: the code changed (my_model)` for `SweepStatus.outdated`; "" if it is empty."""
+    if not outdated:
+        return ""
+    first, *others = outdated
+    counted = count_of(sum(outdated.values()), "result")
+    return f"{counted} no longer count{'s' if counted == '1 result' else ''}: {first}{', and more' * bool(others)}"
+
+
 def _seconds_left(records: Sequence[Record], remaining: int) -> float | None:
-    seconds = [record.wall_seconds for record in records if record.outcome is not Outcome.unsupported]
+    seconds = [record.total_seconds for record in records if record.outcome is not Outcome.unsupported]
     return remaining * statistics.fmean(seconds) if seconds and remaining else None
 
 
