@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
@@ -52,6 +52,41 @@ def interval_digits(value: float, low: float, high: float, extra: int = 0) -> tu
     return middle, left, right
 
 
+def common_digits(intervals: Collection[tuple[float, float, float]], *, ratios: bool = False) -> int:
+    """Return how many significant digits all values and ends of a column get: what its narrowest interval supports.
+
+    There are 2 to 5 digits. `intervals` contains value, low and high of each row. A column of ratios gets up to four
+    more if an end of one would otherwise round to 1.
+    """
+    needed = [
+        math.ceil(round(-math.log10((high - low) / 2), 9)) + 1 + _magnitude(value)
+        for value, low, high in intervals
+        if high > low
+    ]
+    least = min(5, max([2, *needed]))
+    for digits in range(least, least + 5 if ratios else least):
+        rounded = [(low, high, *rounded_interval(value, low, high, digits)) for value, low, high in intervals]
+        if not any(low > 1 >= _parse(left) or high < 1 <= _parse(right) for low, high, _, left, right in rounded):
+            return digits
+    return least
+
+
+def rounded_interval(value: float, low: float, high: float, digits: int) -> tuple[str, str, str]:
+    """Return value, low and high with this many significant digits each; ends are rounded outwards."""
+    return (
+        rounded(value, digits),
+        rounded(low, digits, ROUND_FLOOR),
+        rounded(high, digits, ROUND_CEILING),
+    )
+
+
+def rounded(value: float, digits: int, rounding: str = ROUND_HALF_EVEN) -> str:
+    """Return `value` with this many significant digits, also in its integer part: `13,600`, `0.79`."""
+    decimals = min(digits - 1 - _magnitude(value), 12)
+    text = fixed(value, decimals, rounding)
+    return fixed(value, decimals - 1, rounding) if _magnitude(_parse(text)) > _magnitude(value) else text  # 0.996: 1.0
+
+
 def is_uninformative(low: float, high: float) -> bool:
     """Return whether the ends of an interval differ by more than a factor of `UNINFORMATIVE_RATIO`."""
     return high > UNINFORMATIVE_RATIO * low >= 0
@@ -60,11 +95,13 @@ def is_uninformative(low: float, high: float) -> bool:
 def ratio_digits(value: float, low: float, high: float) -> tuple[str, str, str]:
     """Return value, low and high of a ratio, with up to four more digits if an end would otherwise round to 1.
 
-    That end determines the verdict, so 1.03 must not appear as 1.0.
+    That end determines the verdict, so 1.03 must not appear as 1.0. Ratios below 10 have at least one decimal: 2x to 5x
+    would be much wider than 2.2x to 4.3x.
     """
     for extra in range(5):
         middle, left, right = interval_digits(value, low, high, extra)
-        if not (low > 1 >= _parse(left) or high < 1 <= _parse(right)):
+        coarse = low < 10 and "." not in left
+        if not (coarse or low > 1 >= _parse(left) or high < 1 <= _parse(right)):
             return middle, left, right
     return interval_digits(value, low, high)
 

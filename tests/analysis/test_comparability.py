@@ -36,7 +36,7 @@ def test_equal_counts_in_every_block_are_exact_and_larger_is_no_faster(simulated
     assert (found.verdict, found.rate.low, found.rate.high) == (Verdict.larger, 190.0, 190.0)
     assert (found.speedup.ratio.low, found.speedup.ratio.value, found.speedup.ratio.high) == (1.9, 1.9, 1.9)
     advice = findings.recommendation
-    assert advice.headline == "bf16-mixed fits a batch 1.900x larger"
+    assert advice.headline == "bf16-mixed fits a batch 1.900x as large"
     assert advice.certainty is Certainty.sure
     assert "faster" not in advice.sentence
     assert findings.scaling == ()
@@ -82,6 +82,6 @@ def test_headings_name_the_size(simulated: ModuleType) -> None:
     findings = findings_of(simulated, [(100.0, 190.0)] * 3)
     assert _results_table(findings).headings[1:3] == ("largest batch", "ratio")
     table = settings_table(findings)
-    assert [column.title for column in table.columns][1:3] == ["Largest batch", "Ratio"]
+    assert [column.title for column in table.columns][1:3] == ["Largest batch (samples)", "Ratio"]
     assert table.caption.startswith("Measured settings, the largest first;")
-    assert table.rows[0][1].text == "190 samples"
+    assert table.rows[0][1].text == "190"

@@ -32,7 +32,7 @@ def _analysed(simulated: ModuleType, prices: dict[str, Any], repeats: int = 1, *
 
 
 def test_dawnbenchs_published_pair_gives_its_published_ratios(simulated: ModuleType) -> None:
-    """16 vCPU 97.18 h at 0.533 USD/h; K80 9.06 h at 0.967 USD/h: 10.7x faster, 5.9x cheaper (51.80, 8.76 USD)."""
+    """16 vCPU 97.18 h at 0.533 USD/h; K80 9.06 h at 0.967 USD/h: 10.7x as fast, 5.9x cheaper (51.80, 8.76 USD)."""
     cpu, gpu = _analysed(simulated, PRICES).settings
     assert gpu.speedup is not None
     assert gpu.speedup.ratio.value == pytest.approx(10.7, abs=0.05)
@@ -160,7 +160,7 @@ def both(findings: Findings) -> tuple[SettingFinding, SettingFinding]:
 def test_dawnbenchs_published_pair_gives_its_published_times_ratio_and_costs(simulated: ModuleType) -> None:
     """Stanford's DAWNBench, CIFAR-10, ResNet-164 to 94 %.
 
-    16 vCPU 97.18 h at 0.533 USD/h; one K80 9.06 h at 0.967 USD/h: 10.7x faster, 5.9x cheaper (51.80 and 8.76 USD).
+    16 vCPU 97.18 h at 0.533 USD/h; one K80 9.06 h at 0.967 USD/h: 10.7x as fast, 5.9x cheaper (51.80 and 8.76 USD).
     """
     findings = analysed(simulated, [97.18], [9.06])
     cpu, gpu = both(findings)

@@ -10,7 +10,7 @@ import pytest
 from accelsweep.analysis.analyse_sweep import analyse
 from accelsweep.analysis.intervals import critical_t
 from accelsweep.records.estimates import Verdict
-from accelsweep.records.findings import SettingFinding
+from accelsweep.records.findings import Certainty, SettingFinding
 
 BASE, OTHER = {"batch_size": 32}, {"batch_size": 64}
 BASE_QUALITY = (0.95, 0.80, 0.90, 0.85, 0.99)
@@ -145,8 +145,10 @@ def test_a_setting_that_is_faster_but_worse_is_not_recommended(simulated: Module
     assert findings.settings[1].verdict is Verdict.faster
     assert findings.recommendation.choice is not None
     assert findings.recommendation.choice.setting == findings.settings[0].setting
-    assert findings.recommendation.headline == "Stay with batch 32: nothing faster keeps its accuracy"
-    assert "and accuracy falls from 0.920 to 0.720" in findings.recommendation.sentence
+    assert findings.recommendation.headline == (
+        "Stay with batch 32: batch 64 is 1.994x as fast, but accuracy falls from 0.920 to 0.720"
+    )
+    assert "lower by 19.97 to 20.03 points." in findings.recommendation.detail
 
 
 @pytest.mark.parametrize(("noise", "helps"), [(80, True), (400, False)])
@@ -160,22 +162,41 @@ def test_a_faster_setting_whose_quality_is_not_settled_is_not_recommended(
         rows.append(simulated.make_run(OTHER, block, 2000.0 - block, quality=0.9 + noise * NOISE[block]))
     advice = analyse(rows, simulated.make_manifest([BASE, OTHER], 5)).recommendation
     assert advice.choice is None
-    assert advice.headline == "No setting is recommended: no faster one demonstrably keeps its accuracy"
-    assert "; accuracy is undecided (" in advice.sentence
+    assert advice.headline == "Batch 64 is 1.994x as fast; its accuracy is not confirmed yet"
+    assert advice.certainty is Certainty.quality_open
+    assert advice.fastest is not None
+    assert advice.fastest.setting == simulated.name_of(OTHER)
+    assert "it may be lower by up to" in advice.detail
+    assert " is allowed." in advice.detail
     assert ("--add-repeats" in (advice.settle or "")) is helps
     assert ("More repeats are unlikely to settle it: train longer before validation" in advice.sentence) is not helps
 
 
-def test_a_loss_that_is_shown_but_may_be_within_the_margin_is_told_as_a_loss(simulated: ModuleType) -> None:
+def test_where_repeats_do_not_help_the_command_is_a_sweep_that_trains_longer(simulated: ModuleType) -> None:
+    rows = [
+        simulated.make_run(axes, block, rate + block, quality=0.9 + 400 * noise * NOISE[block],
+                           config={"measure": {**simulated.CONFIG["measure"], "quality_samples": 8192}})
+        for block in range(5)
+        for axes, rate, noise in ((BASE, 1000.0, 0), (OTHER, 2000.0, 1))
+    ]  # fmt: skip
+    advice = analyse(rows, simulated.make_manifest([BASE, OTHER], 5)).recommendation
+    assert advice.settle == (
+        "accelsweep run experiment=simulated measure.quality_samples=16384 --name simulated-longer"
+    )
+    assert advice.settle_purpose == "To train longer before validation"
+
+
+def test_a_loss_that_is_shown_but_may_be_within_the_margin_is_still_open(simulated: ModuleType) -> None:
     rows = []
     for block in range(5):
         rows.append(simulated.make_run(BASE, block, 1000.0 + block, quality=0.9))
         rows.append(simulated.make_run(OTHER, block, 2000.0 - block, quality=0.8905 + 3 * NOISE[block]))
     findings = analyse(rows, simulated.make_manifest([BASE, OTHER], 5))
     assert findings.settings[1].quality_verdict.startswith("quality: undecided")
+    assert findings.recommendation.choice is None
     assert (
-        "accuracy falls from 0.900 to 0.891, perhaps by more than the margin of 0.01"
-        in findings.recommendation.sentence
+        "Accuracy 0.891 against 0.900: it may be lower by up to 1.1 points; 1.0 is allowed."
+        in findings.recommendation.detail
     )
 
 
@@ -192,7 +213,46 @@ def test_of_settings_as_fast_the_one_without_a_shown_loss_is_named(
         rows.append(simulated.make_run(third, block, 2000.0 - noise, quality=0.9 + 80 * NOISE[block]))
     advice = analyse(rows, simulated.make_manifest([BASE, OTHER, third], 5)).recommendation
     assert advice.choice is None
-    assert f"A faster setting is {named}:" in advice.sentence
+    assert advice.headline.lower().startswith(f"{named} is ")
+    assert advice.headline.endswith("its accuracy is not confirmed yet")
+
+
+def test_an_open_setting_is_named_before_a_faster_one_that_loses(simulated: ModuleType) -> None:
+    """The loss is stated, too, and neither is recommended."""
+    rows, third = [], {"batch_size": 128}
+    for block in range(5):
+        rows.append(simulated.make_run(BASE, block, 1000.0, quality=0.9))
+        rows.append(simulated.make_run(OTHER, block, 4000.0 + block, quality=0.7 + NOISE[block]))
+        rows.append(simulated.make_run(third, block, 2000.0 - block, quality=0.9 + 80 * NOISE[block]))
+    advice = analyse(rows, simulated.make_manifest([BASE, OTHER, third], 5)).recommendation
+    assert advice.choice is None
+    assert advice.headline.startswith("Batch 128 is 1.998x as fast; its")
+    assert "Not recommended: batch 64 is 4.002x as fast, but accuracy falls from 0.900 to 0.700." in advice.detail
+
+
+def test_a_rival_that_loses_quality_is_no_rival(simulated: ModuleType) -> None:
+    rows, third = [], {"batch_size": 128}
+    for block in range(5):
+        rows.append(simulated.make_run(BASE, block, 1000.0, quality=0.9))
+        rows.append(simulated.make_run(OTHER, block, 2001.0 + 9 * (block - 2), quality=0.7 + NOISE[block]))
+        rows.append(simulated.make_run(third, block, 2000.0 - block, quality=0.9 + NOISE[block]))
+    advice = analyse(rows, simulated.make_manifest([BASE, OTHER, third], 5)).recommendation
+    assert advice.headline.endswith("as fast and keeps its accuracy")
+    assert advice.certainty is Certainty.sure
+    assert "May be just as good" not in advice.detail
+
+
+def test_the_loss_of_a_metric_that_is_no_share_has_its_own_unit(simulated: ModuleType) -> None:
+    measure = {**simulated.CONFIG["measure"], "quality_metric": "val_loss", "quality_better": "min"}
+    rows = []
+    for block in range(5):
+        config = {"measure": measure}
+        rows.append(simulated.make_run(BASE, block, 1000.0, quality=2.0, config=config))
+        rows.append(simulated.make_run(OTHER, block, 2000.0 - block, quality=2.0 + 80 * NOISE[block], config=config))
+    advice = analyse(rows, simulated.make_manifest([BASE, OTHER], 5)).recommendation
+    assert advice.headline.endswith("; its loss is not confirmed yet")
+    assert "it may be higher by up to 0.0" in advice.detail
+    assert "; 0.020 is allowed." in advice.detail
 
 
 def test_the_differences_in_quality_share_what_their_seeds_show_of_the_noise(simulated: ModuleType) -> None:

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from accelsweep.analysis.analyse_sweep import analyse
-from accelsweep.analysis.headline import MOST_WORDS, gain_headline, interval_sentence, ratio_text, short_name
+from accelsweep.analysis.headline import MOST_WORDS, gain_headline, headline_name, ratio_text
 from accelsweep.analysis.merge_sweeps import Part, analyse_together
 from accelsweep.analysis.recommendation import block_seconds
 from accelsweep.analysis.run_results import RunRow, SettingRuns
 from accelsweep.config.prices import Prices
-from accelsweep.config.setting import describe_axes
 from accelsweep.config.site import Site
 from accelsweep.devices.device_kind import Device
 from accelsweep.records.estimates import Estimate, Speedup, Verdict
@@ -64,8 +63,8 @@ def test_the_fastest_sound_setting_is_recommended_in_one_sentence(simulated: Mod
     advice = _analysed(simulated, (1.0, 1.5, 1.2, 2.1), site=site).recommendation
     assert advice.choice is not None
     assert advice.choice.setting == simulated.name_of(SETTINGS[3])
-    assert advice.headline == "bf16-mixed, batch 256 is 2.100x faster"
-    assert advice.detail == "Between 2.093x and 2.107x, compared with 32-bit, batch 32. Accuracy was not measured."
+    assert advice.headline == "Batch 256, bf16-mixed is 2.100x as fast"
+    assert advice.detail == "2.093x to 2.107x (95 %), compared with batch 32, 32-bit. Accuracy was not measured."
     assert advice.sentence == f"{advice.headline}. {advice.detail}"
     assert advice.certainty is Certainty.sure
     assert advice.settle is None
@@ -73,7 +72,7 @@ def test_the_fastest_sound_setting_is_recommended_in_one_sentence(simulated: Mod
 
 def test_a_rival_that_cannot_be_told_from_the_best_is_named(simulated: ModuleType) -> None:
     advice = _analysed(simulated, (1.0, 1.5, 2.1, 2.101)).recommendation
-    assert "May be just as good: 32-bit, batch 256." in advice.sentence
+    assert "May be just as good: batch 256, 32-bit." in advice.sentence
     assert advice.certainty is Certainty.among_the_best
 
 
@@ -86,7 +85,7 @@ def test_a_rival_counts_whatever_its_verdict_against_the_baseline_is(simulated: 
         rows.append(simulated.make_run(SETTINGS[2], block, 1300.0 * (1 + 300 * wobble)))
     findings = analyse(rows, simulated.make_manifest(SETTINGS[:3], 5))
     assert [setting.verdict for setting in findings.settings[1:]] == [Verdict.faster, Verdict.undecided]
-    assert "May be just as good: 32-bit, batch 256." in findings.recommendation.sentence
+    assert "May be just as good: batch 256, 32-bit." in findings.recommendation.sentence
 
 
 BUSY = [{"code": "busy_cpu", "message": "other processes kept 1.33 of 2 cores busy", "remedy": "stop them"}]
@@ -106,7 +105,8 @@ def test_what_was_measured_on_a_busy_machine_has_no_verdict_and_is_not_recommend
     assert findings.settings[1].verdict is Verdict.disturbed
     assert "3 of 5 runs: other processes kept 1.33 of 2 cores busy" in findings.settings[1].verdict_reason
     assert findings.recommendation.choice is None
-    assert findings.recommendation.sentence.startswith("Nothing can be recommended: 1 of 1 comparison was disturbed.")
+    assert findings.recommendation.sentence.startswith("No answer yet: 1 of 1 comparison was disturbed.")
+    assert findings.recommendation.settle_purpose == "To measure the 3 disturbed runs again"
     assert findings.recommendation.certainty is Certainty.disturbed
     assert findings.recommendation.settle is not None
     assert findings.recommendation.settle.startswith("accelsweep retry simulated --outcome disturbed && accelsweep run")
@@ -178,7 +178,9 @@ def test_two_hosts_with_one_block_each_have_no_verdict_yet(
 def test_undecided_settings_lead_to_the_command_that_settles_them(simulated: ModuleType) -> None:
     advice = _analysed(simulated, (1.0, 1.05, 1.04, 1.06), noise=20.0).recommendation
     assert advice.choice is None
-    assert advice.sentence.startswith("Nothing can be recommended yet: 3 of 3 comparisons undecided. There are 5 ")
+    assert advice.headline == "Nothing is shown to be faster yet: 3 of 3 comparisons are undecided"
+    assert advice.detail.startswith("Highest so far is batch 256, bf16-mixed: 1.06x [")
+    assert "There are 5 repeats; " in advice.detail
     assert advice.certainty is Certainty.not_yet
     assert advice.settle is not None
     assert "more repeats would settle it" in advice.sentence
@@ -225,18 +227,99 @@ def test_the_baseline_is_recommended_when_nothing_beats_it(simulated: ModuleType
     advice = _analysed(simulated, (1.0, 0.5, 1.0005, 0.8)).recommendation
     assert advice.choice is not None
     assert advice.choice.setting == simulated.name_of(SETTINGS[0])
-    assert advice.headline == "Stay with 32-bit, batch 32: nothing is faster"
+    assert advice.headline == "Stay with batch 32, 32-bit: nothing is faster"
     assert advice.certainty is Certainty.sure
     assert "None of the 3 other settings" in advice.sentence
     assert "2 % faster" in advice.sentence
 
 
-def test_a_sweep_without_any_measurement_says_so_and_how_to_go_on(simulated: ModuleType) -> None:
-    rows = [simulated.make_run(axes, block, None) for axes in SETTINGS for block in range(3)]
+@pytest.mark.parametrize(
+    ("outcome", "headline", "settle"),
+    [
+        ("crashed", "all 12 runs crashed", "accelsweep runs simulated --outcome crashed"),
+        ("out_of_memory", "all 12 runs ran out of memory", "accelsweep runs simulated --outcome out_of_memory"),
+        ("not_run", "none of 12 runs has run", "accelsweep run experiment=simulated"),
+    ],
+)
+def test_a_sweep_without_any_measurement_says_why_and_no_command_that_fails_again(
+    simulated: ModuleType, outcome: str, headline: str, settle: str
+) -> None:
+    rows = [
+        simulated.make_run(axes, block, None, outcome=outcome, reason="the reason")
+        for axes in SETTINGS
+        for block in range(3)
+    ]
     advice = analyse(rows, simulated.make_manifest(SETTINGS, 3)).recommendation
     assert advice.choice is None
-    assert "no run was measured" in advice.sentence
-    assert advice.settle == "accelsweep run experiment=simulated"
+    assert advice.sentence == f"Nothing was measured: {headline}. The reason."
+    assert advice.certainty is Certainty.no_answer
+    assert advice.settle == settle
+
+
+def test_several_reasons_are_counted_and_the_most_frequent_is_told(simulated: ModuleType) -> None:
+    rows = [
+        simulated.make_run(axes, block, None, outcome="out_of_memory" if block == 0 else "crashed", reason=f"r{block}")
+        for axes in SETTINGS
+        for block in range(3)
+    ]
+    advice = analyse(rows, simulated.make_manifest(SETTINGS, 3)).recommendation
+    assert advice.headline == "Nothing was measured: 8 runs crashed, 4 ran out of memory"
+    assert advice.detail == "r0 (and 2 other reasons)."
+
+
+def test_a_baseline_that_failed_leads_to_its_runs_and_its_reason(simulated: ModuleType) -> None:
+    rows = [
+        simulated.make_run(axes, block, 1000.0 if index else None)
+        for index, axes in enumerate(SETTINGS)
+        for block in range(3)
+    ]
+    advice = analyse(rows, simulated.make_manifest(SETTINGS, 3)).recommendation
+    assert advice.headline == "No speed-up can be given: the baseline was not measured"
+    assert advice.detail == "Batch 32, 32-bit: 3 of 3 runs: crashed (RuntimeError: simulated)."
+    assert advice.settle == "accelsweep runs simulated --outcome crashed"
+
+
+def test_disturbed_runs_come_with_the_minutes_that_they_take(simulated: ModuleType) -> None:
+    rows = [
+        simulated.make_run(axes, block, rate + block, wall_seconds=30, doubts=BUSY if index and block < 4 else [])
+        for index, (axes, rate) in enumerate(((SETTINGS[0], 1000.0), (SETTINGS[3], 2000.0)))
+        for block in range(5)
+    ]
+    advice = analyse(rows, simulated.make_manifest([SETTINGS[0], SETTINGS[3]], 5)).recommendation
+    assert advice.settle_purpose == "To measure the 4 disturbed runs again"
+    assert advice.settle_minutes == 4 * 30 / 60
+
+
+@pytest.mark.parametrize("disturbed", [True, False])
+def test_open_comparisons_are_settled_by_measuring_disturbed_runs_again_rather_than_all_more_often(
+    simulated: ModuleType, disturbed: bool
+) -> None:
+    rows = []
+    for block, wobble in enumerate(WOBBLE):
+        doubts = BUSY if disturbed and block == 0 else []
+        rows.append(simulated.make_run(SETTINGS[0], block, 1000.0 * (1 + 40 * wobble), wall_seconds=30))
+        rows.append(simulated.make_run(SETTINGS[1], block, 1100.0 * (1 - 40 * wobble), wall_seconds=30, doubts=doubts))
+    advice = analyse(rows, simulated.make_manifest(SETTINGS[:2], 5)).recommendation
+    assert advice.settle is not None
+    if disturbed:
+        assert advice.settle.startswith("accelsweep retry simulated --outcome disturbed && accelsweep run")
+        assert (advice.settle_purpose, advice.settle_minutes) == ("To measure the 1 disturbed run again", 0.5)
+    else:
+        assert "--add-repeats" in advice.settle
+
+
+def test_a_faster_setting_that_loses_is_told_though_others_are_undecided(simulated: ModuleType) -> None:
+    rows = []
+    for block, wobble in enumerate(WOBBLE):
+        rows.append(simulated.make_run(SETTINGS[0], block, 1000.0, quality=0.972))
+        rows.append(simulated.make_run(SETTINGS[1], block, 1030.0 * (1 + 20 * wobble), quality=0.972 + wobble))
+        rows.append(simulated.make_run(SETTINGS[2], block, 4000.0 + block, quality=0.916 + wobble))
+    advice = analyse(rows, simulated.make_manifest(SETTINGS[:3], 5)).recommendation
+    assert advice.headline == "Batch 256, 32-bit is 4.002x as fast, but accuracy falls from 0.972 to 0.916"
+    assert advice.certainty is Certainty.not_yet
+    assert "1 of 2 comparisons are undecided" in advice.detail
+    assert advice.choice is None
+    assert advice.fastest.setting == simulated.name_of(SETTINGS[2])
 
 
 def test_refused_comparisons_lead_to_no_recommendation(simulated: ModuleType) -> None:
@@ -266,10 +349,8 @@ def test_where_no_setting_can_run_the_first_reason_is_told_and_few_repeats_are_n
         RunRow("s", setting.name, Outcome.unsupported, setting.axes, reason=setting.unsupported) for setting in settings
     ]
     findings = analyse(rows, plan)
-    assert findings.recommendation.sentence == (
-        "Nothing can be recommended: no run was measured. No setting can run here; "
-        "the first is unsupported: there is no cuda here."
-    )
+    assert findings.recommendation.sentence == ("Nothing was measured: no setting can run here. There is no cuda here.")
+    assert findings.recommendation.settle == "accelsweep doctor"
     assert findings.doubts == ()
 
 
@@ -322,43 +403,22 @@ def sped_up(setting: SettingFinding, value: float, low: float, high: float) -> S
     return setting.model_copy(update={"speedup": Speedup(ratio=ratio, paired=True)})
 
 
-@pytest.mark.parametrize(
-    ("axes", "name"),
-    [
-        (
-            {"accelerator": "cpu", "devices": 1, "precision": "32-true", "batch_size": 128},
-            "32-bit, 1 process, batch 128",
-        ),
-        ({"accelerator": "cuda", "devices": 4, "precision": "bf16-mixed"}, "bf16-mixed, 4 GPUs"),
-        ({"devices": 2, "model.width": 64}, "2 devices, model.width=64"),
-        ({"accelerator": "mps"}, "1 Apple GPU"),
-        ({}, "the only setting"),
-    ],
-)
-def test_a_setting_has_a_name_in_prose(axes: dict[str, object], name: str) -> None:
-    assert describe_axes(axes) == name
-
-
 def test_a_name_of_many_axes_is_cut_to_what_fits_and_says_so(simulated: ModuleType) -> None:
     setting = sped_up(finding(simulated, LONG), 2.1, 2.0, 2.2)
     words = gain_headline(setting, None)
-    assert len(words.split()) <= MOST_WORDS
-    assert words.startswith("32-bit, 2 processes, batch 64")
-    assert words.endswith(" more is 2.1x faster")
+    assert words.startswith("batch 64, 32-bit, 2 processes, key0=0, key1=1")
+    assert words.endswith(" and 17 more is 2.1x as fast")
+    assert len(words.removesuffix(" is 2.1x as fast").partition(" and ")[0].split()) <= MOST_WORDS
 
 
 def test_a_long_name_is_told_by_what_differs_from_the_baseline(simulated: ModuleType) -> None:
     other = finding(simulated, LONG | {"batch_size": 32})
-    assert short_name(finding(simulated, LONG), other, 9) == "batch 64"
+    assert headline_name(finding(simulated, LONG), other) == "batch 64"
 
 
 def test_an_interval_that_says_nothing_gives_no_number(simulated: ModuleType) -> None:
     setting = sped_up(finding(simulated, {"batch_size": 64}), 30.0, 2.9, 327.0)
     assert gain_headline(setting, None) == "batch 64 is faster, by an unknown factor"
-    assert (
-        interval_sentence(setting.speedup.ratio, setting)
-        == "The factor by which it is faster is not known yet, compared with batch 64."
-    )
 
 
 AXES = ({"batch_size": 32}, {"batch_size": 64})
@@ -406,7 +466,7 @@ def test_dawnbenchs_pair_is_advised_by_the_cost_of_a_result(together) -> None:
     assert advice.choice is not None
     assert advice.choice.hardware == "Tesla K80"
     assert advice.certainty is Certainty.sure
-    assert advice.headline.endswith("the cheapest result")
+    assert advice.headline.endswith(" on Tesla K80 gives the cheapest result")
     assert "On Tesla K80 a result costs 8.76" in advice.sentence
     assert "On 16 vCPU (batch 32) it costs 51.8 USD" in advice.sentence
     assert "5.9x as much" in advice.sentence
@@ -423,7 +483,7 @@ def test_the_faster_machine_is_not_preferred_where_its_result_costs_more(togethe
 def test_costs_whose_intervals_overlap_leave_the_cheapest_open(together) -> None:
     advice = together(noise=0.3, gpu_hours=45.0).recommendation
     assert advice.certainty is Certainty.among_the_best
-    assert "perhaps the cheapest" in advice.headline
+    assert "may give the cheapest result" in advice.headline
     assert "overlap" in advice.sentence
 
 

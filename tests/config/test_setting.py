@@ -14,9 +14,10 @@ from accelsweep.config.setting import (
     expand_home,
     label,
     scientific,
+    series_label,
     setting_name,
     shared_devices,
-    short_label,
+    shared_label,
 )
 from accelsweep.run_config import LearningRate, Measure, SettingConfig
 
@@ -168,41 +169,54 @@ def test_scientific_keeps_user_keys():
     [
         (
             {"accelerator": "cuda", "devices": 2, "batch_size": 256, "precision": "bf16-mixed"},
-            "cuda x2 | bf16-mixed | batch 256",
+            "batch 256, bf16-mixed, 2 GPUs",
         ),
-        ({"batch_size": 8, "model.width": 64}, "batch 8 | model.width=64"),
-        ({"threads": None, "loop": "raw", "model.compile": True}, "threads=null | loop=raw | model.compile=true"),
+        (
+            {"accelerator": "cpu", "devices": 1, "precision": "32-true", "batch_size": 128},
+            "batch 128, 32-bit, 1 process",
+        ),
+        ({"accelerator": "cuda:a100", "devices": 2}, "2 a100 GPUs"),
         ({"devices": 2}, "2 devices"),
+        ({"batch_size": 8, "model.width": 64, "optimizer.lr": 0.1}, "batch 8, width=64, lr=0.1"),
+        ({"threads": None, "loop": "raw", "model.compile": True}, "threads=null, loop=raw, compile=true"),
+        ({"rung": "7_mixed_precision"}, "mixed precision"),
         ({}, "the only setting"),
     ],
 )
-def test_a_label_reads_well(axes, text):
+def test_a_name_says_what_the_setting_has_on_each_axis(axes, text):
     assert label(axes) == text
 
 
-@pytest.mark.parametrize(
-    ("axes", "text"),
-    [
-        ({"accelerator": "cuda", "devices": 2, "precision": "bf16-mixed", "batch_size": 256}, "cuda x2, bf16, b256"),
-        ({"devices": 1, "precision": "16-true"}, "x1, 16-true"),
-        ({"accelerator": "cpu"}, "cpu"),
-        ({"model.width": 64, "optimizer.lr": 0.1}, "width=64, lr=0.1"),
-        ({}, "the only setting"),
-    ],
-)
-def test_a_short_name_fits_a_narrow_column(axes, text):
-    assert short_label(axes) == text
+def test_keys_that_end_in_the_same_word_keep_their_full_names():
+    assert label({"model.name": "a", "data.name": "b"}) == "model.name=a, data.name=b"
+
+
+def test_a_device_kind_without_a_count_is_no_statement_about_the_count():
+    """What is not swept may be any number: the heading says which."""
+    assert [label({"accelerator": kind}) for kind in ("cpu", "cuda", "mps")] == ["CPU", "GPU", "Apple GPU"]
+
+
+def test_a_series_is_named_by_what_its_settings_share():
+    axes = {"accelerator": "cuda", "devices": 2, "batch_size": 64, "precision": "32-true"}
+    assert series_label(axes, ("devices", "batch_size"), "global batch 128") == "32-bit, GPU, global batch 128"
+    assert series_label({"devices": 2}, ("devices",)) == "all settings"
+
+
+def test_a_heading_names_what_no_label_has_only_if_all_settings_share_it():
+    used = [{"precision": "32-true", "batch_size": size} for size in (32, 64)]
+    assert shared_label(("devices",), used) == "32-bit"
+    assert shared_label(("precision", "batch_size"), used) == ""
 
 
 @pytest.mark.parametrize(
     ("axes", "devices", "said"),
     [
-        (("batch_size",), [("cpu", 1)], " on cpu x1"),
-        (("devices",), [("cuda", 1), ("cuda", 2)], " on cuda"),
+        (("batch_size",), [("cpu", 1)], " on 1 process"),
+        (("devices",), [("cuda", 1), ("cuda", 2)], " on GPU"),
         (("accelerator", "devices"), [("cuda", 1), ("cpu", 2)], ""),
         (("accelerator",), [("cuda", 2), ("cpu", 2)], " on 2 devices"),
-        (("accelerator",), [("cuda", 1), ("cpu", 1)], ""),
-        (("rung",), [("cuda", 1), ("cuda", 2)], " on cuda"),
+        (("accelerator",), [("cuda", 1), ("cpu", 1)], " on 1 device"),
+        (("rung",), [("cuda", 1), ("cuda", 2)], " on GPU"),
         (("rung",), [], ""),
     ],
 )

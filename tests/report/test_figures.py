@@ -2,8 +2,10 @@
 
 import io
 import xml.etree.ElementTree as ElementTree
+from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,7 +23,17 @@ from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.content import build_content, build_figures
 from accelsweep.report.figures.axes import ratio_domain, ratio_ticks, round_ticks
 from accelsweep.report.figures.drift import drift_figure
-from accelsweep.report.figures.figure import DARK, LIGHT, MAX_ROWS, VERDICT_MARKS, Figure, Palette, Skipped
+from accelsweep.report.figures.figure import (
+    DARK,
+    LIGHT,
+    MAX_ROWS,
+    MAX_SERIES,
+    VERDICT_MARKS,
+    Figure,
+    Palette,
+    Skipped,
+    contrast,
+)
 from accelsweep.report.figures.learning import learning_figure
 from accelsweep.report.figures.memory import memory_figure
 from accelsweep.report.figures.quality import quality_figure
@@ -30,10 +42,10 @@ from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
 from accelsweep.report.figures.series import MAX_POINTS, meaning, series_figure
 from accelsweep.report.figures.speedup import FIRST_SCREEN_ROWS, speedup_figure
 from accelsweep.report.figures.steps import MAX_BANDS, MAX_RUNS, selected_runs, steps_figure
-from accelsweep.report.figures.tradeoff import tradeoff_figures
+from accelsweep.report.figures.tradeoff import PLOT_WIDTHS, tradeoff_figures
 from accelsweep.report.html_page import vega_lite_version
 from accelsweep.report.report_files import render_files
-from accelsweep.results import LearningCurve, LearningPoint
+from accelsweep.results import LearningCurve, LearningPoint, Outcome
 from accelsweep.run_config import Run
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "reports" / "examples"
@@ -217,12 +229,12 @@ def test_drift_shows_each_repeat_of_the_baseline_by_block(findings):
 
 @pytest.mark.parametrize("name", ["quickstart", "ladder"])
 def test_no_picture_of_the_examples_has_a_blank_band(name):
-    """60 blank rows of pixels would mean a missing mark or label, or too wide an axis."""
+    """80 blank rows of pixels would mean a missing mark or label, or too wide an axis: one that begins at 0 has 75."""
     for file in sorted((EXAMPLES / name / "reports" / name).glob("*.svg")):
         picture = Image.open(io.BytesIO(vl_convert.svg_to_png(file.read_text("utf-8")))).convert("L")
         lines = [picture.crop((0, row, picture.width, row + 1)).getextrema() for row in range(picture.height)]
         blank = "".join(" " if low == high else "#" for low, high in lines).strip()
-        assert " " * 60 not in blank, file.name
+        assert " " * 80 not in blank, file.name
 
 
 def test_without_a_comparison_there_is_no_forest(findings):
@@ -249,11 +261,17 @@ def test_a_setting_without_a_rate_is_visible(findings):
     assert any("not measured: out of memory" in label for label in crosses)
 
 
-def test_a_line_without_any_rate_is_left_out_and_the_note_says_so(findings):
-    gone = [setting.model_copy(update={"rate": None}) for setting in findings.settings[4:]]
-    figure = throughput_figure(findings.model_copy(update={"settings": (*findings.settings[:4], *gone)}))
-    assert figure.note == "The 2 fastest of 4 lines are drawn; the CSV contains all."
-    assert len(figure.rows) == 8
+def test_a_line_that_was_never_measured_is_neither_drawn_nor_counted(findings):
+    gone = [
+        setting.model_copy(update={"rate": None, "measured": 0, "outcomes": {Outcome.unsupported: 3}, "metrics": {}})
+        for setting in findings.settings[4:]
+    ]
+    partly = findings.model_copy(update={"settings": (*findings.settings[:4], *gone)})
+    drawn = {"32-bit, 1 process", "bf16-mixed, 1 process"}
+    for figure in (throughput_figure(partly), heatmap_figure(partly), memory_figure(partly)):
+        assert "lines" not in figure.note
+        assert {row["series"] for row in figure.drawn} == drawn
+    assert len(throughput_figure(partly).rows) == 8, "the data have every setting"
 
 
 def test_the_knee_is_ringed(findings):
@@ -292,7 +310,7 @@ def test_a_heat_map_fits_a_screen(findings):
     ]
     figure = heatmap_figure(findings.model_copy(update={"settings": tuple(more)}))
     assert len({row["series"] for row in figure.rows}) == MAX_LINES
-    assert figure.note == "The first 80 of 120 settings."
+    assert figure.note == "The first 40 of 60 measured lines."
 
 
 def test_different_machines_have_different_lines(findings):
@@ -300,8 +318,8 @@ def test_different_machines_have_different_lines(findings):
     twin = findings.settings[2].model_copy(update={"hardware": "other-host"})
     both = findings.model_copy(update={"settings": (*findings.settings, twin), "hardware": (*findings.hardware, other)})
     assert {row["series"] for row in throughput_figure(both).rows} >= {
-        "cpu x1 | 32-true | example-host",
-        "cpu x1 | 32-true | other-host",
+        "32-bit, 1 process, example-host",
+        "32-bit, 1 process, other-host",
     }
 
 
@@ -345,6 +363,80 @@ def test_costs_are_drawn_if_there_are_prices_and_memory_if_it_was_read(findings)
     assert roles[findings.settings[0].setting] == "baseline"
 
 
+def test_each_mark_of_a_trade_off_carries_the_name_of_its_setting(findings):
+    figure = tradeoff_figures(findings)[2]
+    assert {row["label"] for row in figure.rows} <= texts(svg_of(figure))
+    assert figure.note == ""
+    assert LIGHT.faster in str(figure.specifications["light"]), "marks have the colours of their verdicts"
+
+
+@pytest.mark.parametrize("width", [300, 600])
+def test_names_that_do_not_fit_a_trade_off_are_left_out_but_never_that_of_the_recommended_setting(findings, width):
+    crowd = [
+        setting.model_copy(
+            update={
+                "setting": f"{place:012x}" if place else findings.settings[6].setting,
+                "rate": setting.rate.model_copy(update={"value": 10_000.0 + 7 * place}),
+            }
+        )
+        for place, setting in enumerate([findings.settings[6]] * 40)
+    ]
+    figure = tradeoff_figures(findings.model_copy(update={"settings": tuple(crowd)}))[2]
+    key = next(key for key, known in PLOT_WIDTHS.items() if known == width)
+    named = [row for row in figure.rows if row[key] is not None]
+    assert "recommended" in {row["role"] for row in named}
+    assert len(named) < 40
+    unnamed = sum(row["side"] is None for row in figure.rows)
+    assert figure.note == f"There is no room for {unnamed} names: point at the mark."
+
+
+COLOUR_VISION = {
+    "normal": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protan": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    "deutan": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
+    "tritan": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900)),
+}
+"""What linear RGB looks like without one kind of cone (Machado, Oliveira and Fernandes 2009, severity 1)."""
+
+_TO_CONES = (
+    (0.4122214708, 0.5363325363, 0.0514459929),
+    (0.2119034982, 0.6806995451, 0.1073969566),
+    (0.0883024619, 0.2817188376, 0.6299787005),
+)
+_TO_LAB = (
+    (0.2104542553, 0.7936177850, -0.0040720468),
+    (1.9779984951, -2.4285922050, 0.4505937099),
+    (0.0259040371, 0.7827717662, -0.8086757660),
+)
+
+
+def oklab(colour: str, vision: str) -> np.ndarray:
+    """Return a colour in Oklab (Ottosson 2020), in which equal distances look about equally different."""
+    channels = np.array([int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)])
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    seen = np.clip(np.array(COLOUR_VISION[vision]) @ linear, 0, 1)
+    return np.array(_TO_LAB) @ np.cbrt(np.array(_TO_CONES) @ seen)
+
+
+@pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
+def test_series_have_colours_that_no_verdict_has_and_that_everybody_can_tell_apart(palette):
+    assert len(palette.series) >= MAX_SERIES
+    for colour in palette.series:
+        assert contrast(colour, palette.page) >= 2.99, colour
+        for verdict in (palette.faster, palette.slower, palette.undecided, palette.doubt):
+            assert np.linalg.norm(oklab(colour, "normal") - oklab(verdict, "normal")) > 0.1, (colour, verdict)
+    for vision in COLOUR_VISION:
+        for one, other in combinations(palette.series, 2):
+            assert np.linalg.norm(oklab(one, vision) - oklab(other, vision)) > 0.08, (vision, one, other)
+
+
+def test_text_on_a_bar_or_tile_is_legible():
+    for palette in (LIGHT, DARK):
+        assert min(contrast(palette.text_on(colour), colour) for colour in palette.series) >= 3.9
+        assert contrast(palette.on_ramp[0], palette.ramp[0]) > 7
+        assert contrast(palette.on_ramp[1], palette.ramp[-1]) > 7
+
+
 def test_energy_of_different_scopes_is_not_drawn_on_one_axis(metered):
     drawn = tradeoff_figures(metered)[1]
     assert {row["unit"] for row in drawn.rows} == {"J/sample"}
@@ -386,7 +478,7 @@ def test_ticks_are_round_and_cover_the_values(low, high, ticks):
 
 def test_steps_show_the_recommended_run_first_and_doubted_runs_before_the_rest(findings, sweep):
     figure = steps_figure(findings, sweep)
-    assert figure.rows[0]["title"] == "cpu x2 | 32-true | batch 128 (repeat 0)"
+    assert figure.rows[0]["title"] == "batch 128, 32-bit, 2 processes (repeat 0)"
     assert len(selected_runs(findings)) == MAX_RUNS
     assert len({row["setting"] for row in figure.rows}) == MAX_BANDS
     assert figure.note.endswith(" Of 21 measured runs, 11 are drawn.")
@@ -425,8 +517,8 @@ def test_runs_of_merged_sweeps_can_be_selected_separately(findings, sweep):
 
     figure = steps_figure(findings.model_copy(update={"settings": (one,), "merged": ("A", "B")}), Merged())
     assert list(dict.fromkeys((row["title"], row["run"]) for row in figure.rows)) == [
-        ("cpu x1 | 32-true | batch 32 (A, repeat 0)", points[0].run),
-        ("cpu x1 | 32-true | batch 32 (B, repeat 0)", points[1].run),
+        ("batch 32, 32-bit, 1 process (A, repeat 0)", points[0].run),
+        ("batch 32, 32-bit, 1 process (B, repeat 0)", points[1].run),
     ]
 
 
@@ -588,7 +680,7 @@ def test_of_many_lines_only_the_fastest_or_best_scaling_are_drawn(findings):
         for size in (8, 16)
     ]
     drawn = throughput_figure(findings.model_copy(update={"settings": tuple(settings)}))
-    assert {row["series"] for row in drawn.rows if row["shown"]} == {f"model.width={width}" for width in range(12, 20)}
+    assert {row["series"] for row in drawn.rows if row["shown"]} == {f"width={width}" for width in range(12, 20)}
     points = [
         point.model_copy(
             update={
@@ -602,14 +694,17 @@ def test_of_many_lines_only_the_fastest_or_best_scaling_are_drawn(findings):
     ]
     scaled = scaling_figure(findings.model_copy(update={"scaling": tuple(points)}))
     assert {row["series"] for row in scaled.rows if row["shown"]} == {f"width {width}" for width in range(12, 20)}
-    assert scaled.note == "All lines: weak scaling. The 8 of 20 lines that scale best are drawn; the CSV contains all."
+    assert (
+        scaled.note
+        == "All lines: weak scaling. The best-scaling 8 of 20 measured lines are drawn; the CSV contains all."
+    )
 
 
 def test_a_line_over_batch_sizes_alone_is_named_by_its_common_values(findings):
     settings = findings.settings[:3:2]
     settings = [setting.model_copy(update={"axes": {"batch_size": setting.axes["batch_size"]}}) for setting in settings]
     figure = throughput_figure(findings.model_copy(update={"settings": tuple(settings)}))
-    assert {row["series"] for row in figure.rows} == {"cpu x1 | 32-true"}
+    assert {row["series"] for row in figure.rows} == {"32-bit, 1 process"}
 
 
 def test_each_chart_carries_its_alternative_text(findings, sweep):

@@ -41,15 +41,27 @@ def test_a_share_of_counted_runs_is_shown_however_wide_its_interval():
 @pytest.mark.parametrize(
     ("minutes", "text"),
     [
-        (None, ""),
-        (0.2, ", in about 1 minute"),
-        (4.4, ", in about 4 minutes"),
-        (130.0, ", in about 2 hours"),
+        (None, "To settle it"),
+        (0.2, "To settle it, about 1 minute"),
+        (4.4, "To settle it, about 4 minutes"),
+        (130.0, "To settle it, about 2 hours"),
     ],
 )
 def test_the_time_of_the_advised_command_is_rounded_to_minutes_or_hours(minutes, text):
     advice = Recommendation(choice=None, sentence="x", alternatives=(), settle="y", settle_minutes=minutes)
-    assert fmt.in_about(advice) == text
+    assert fmt.next_step(advice) == text
+
+
+def test_the_advised_command_is_introduced_by_its_purpose_and_its_repeats():
+    advice = Recommendation(
+        choice=None,
+        sentence="x",
+        alternatives=(),
+        settle="y",
+        settle_blocks=3,
+        settle_purpose="To confirm its accuracy",
+    )
+    assert fmt.next_step(advice) == "To confirm its accuracy, 3 more repeats"
 
 
 @pytest.mark.parametrize(

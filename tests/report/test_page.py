@@ -83,10 +83,13 @@ def test_every_certainty_has_a_colour():
 
 def test_the_first_screen_has_the_answer_its_certainty_and_its_provenance(render, findings):
     page = Page(render(findings))
-    assert page.all("h1")[0][2] == "32-bit, 2 processes, batch 128 is 2.25x faster sure"
+    assert page.all("h1")[0][2] == "Batch 128, 32-bit, 2 processes is 2.25x as fast sure"
     answer = page.all("section", id="answer")[0][2]
     for words in (
-        "Between 2.22x and 2.29x, against 32-bit, 1 process, batch 32.",
+        "2.22x to 2.29x (95 %), compared with batch 32, 32-bit, 1 process.",
+        "To settle it:",
+        "accelsweep run experiment=quickstart --add-repeats 2",
+        "Recommended: batch 128, 32-bit, 2 processes",
         "18.0k samples/s",
         "baseline 8,000 samples/s",
         "Other work kept the processor busy busy_cpu: stop other work and measure again.",
@@ -102,30 +105,51 @@ def test_the_first_screen_has_the_answer_its_certainty_and_its_provenance(render
     assert "add prices=NAME" in answer
 
 
-def test_the_next_section_has_the_scope_and_what_would_settle_it(render, findings):
+def test_the_next_section_has_the_scope_and_the_alternatives(render, findings):
     sure = Page(render(findings)).all("section", id="sure")[0][2]
     for words in (
         "21 of 24 runs measured",
         "3 repeats planned",
         "95 % confidence in all 7 comparisons at once",
         "differences below 2 % are treated as no difference",
-        "can only detect differences above 4.3 %",
+        "expected power: 8 of 10 such sweeps would show a true difference of 4.3 %",
         "Smallest memory that is faster",
         "Other processes used 35 % of the CPU.",
-        "accelsweep run experiment=quickstart --add-repeats 2",
     ):
         assert words in sure
+
+
+def test_what_to_type_stands_before_the_first_figure(render, findings):
+    page = render(findings)
+    assert page.index("--add-repeats 2") < page.index('id="figure-speedup"')
+
+
+def test_accuracy_that_is_open_is_the_chip_and_the_fastest_setting_has_the_tiles(render, findings):
+    fastest = findings.recommendation.choice.model_copy(update={"title": "Fastest"})
+    advice = findings.recommendation.model_copy(
+        update={"choice": None, "fastest": fastest, "certainty": Certainty.quality_open}
+    )
+    page = Page(render(findings.model_copy(update={"recommendation": advice})))
+    assert page.all("span", class_="chip quality-open")[0][2] == "accuracy open"
+    answer = page.all("section", id="answer")[0][2]
+    assert "Fastest: batch 128, 32-bit, 2 processes" in answer
+    assert "18.0k samples/s" in answer
+
+
+def test_a_sweep_without_numbers_says_why_once_and_has_no_empty_sections(render, findings):
+    unmeasured = [setting.model_copy(update={"measured": 0, "rate": None}) for setting in findings.settings]
+    page = Page(render(findings.model_copy(update={"settings": tuple(unmeasured)})))
+    sections = {section[1]["id"] for section in page.all("section")}
+    assert {"answer", "unmeasured", "method"} <= sections
+    assert not {"sure", "figures"} & sections
 
 
 def test_the_command_that_settles_it_has_its_time_if_known(render, findings):
     known = {"settle_minutes": 4.4, "settle_blocks": 2}
     advice = findings.recommendation.model_copy(update=known)
     page = Page(render(findings.model_copy(update={"recommendation": advice})))
-    assert "How to settle it, in about 4 minutes" in page.all("section", id="sure")[0][2]
-    assert "; 2 more repeats take about 4 minutes." in page.all("p", class_="amber")[0][2]
-    unknown = Page(render(findings))
-    assert "How to settle it, in about" not in unknown.all("section", id="sure")[0][2]
-    assert "minutes" not in unknown.all("p", class_="amber")[0][2]
+    assert page.all("p", class_="settle")[0][2] == "To settle it, 2 more repeats, about 4 minutes:"
+    assert Page(render(findings)).all("p", class_="settle")[0][2] == "To settle it:"
 
 
 def test_a_disturbance_is_the_main_doubt_and_without_doubts_there_is_none(render, findings):
@@ -146,7 +170,7 @@ def test_without_a_recommendation_the_page_says_why_and_shows_the_baseline(rende
     )
     page = Page(render(findings.model_copy(update={"recommendation": advice})))
     assert page.all("h1", class_="advice")[0][2] == "Nothing to recommend: no run. not yet"
-    assert "of the baseline" in page.all("dl")[0][2]
+    assert "Baseline: batch 32, 32-bit, 1 process" in page.all("section", id="answer")[0][2]
     unmeasured = [setting.model_copy(update={"measured": 0}) for setting in findings.settings]
     empty = findings.model_copy(update={"recommendation": advice, "settings": tuple(unmeasured)})
     assert not Page(render(empty)).all("dl")
@@ -174,7 +198,7 @@ def test_the_page_has_landmarks_captions_and_header_settings(render, findings):
 
 def test_a_long_table_has_its_first_rows_as_html_and_the_others_as_packed_data(render, sweep, findings):
     measured = [setting for setting in findings.settings if setting.rate]
-    many = [measured[k % len(measured)].model_copy(update={"axes": {"model.k": k}}) for k in range(MAX_ROWS + 50)]
+    many = [measured[k % len(measured)].model_copy(update={"label": f"k={k}"}) for k in range(MAX_ROWS + 50)]
     long = findings.model_copy(update={"settings": tuple(many)})
     text, content = render(long), build_content(long, sweep)
     beyond = json.loads(Page(text).all("script", id="beyond")[0][2])
@@ -230,9 +254,13 @@ def test_hostile_texts_are_rendered_as_text(render, hostile_findings):
     assert "</script><script>window.hacked=1</script>" in page.all("h1", class_="advice")[0][2]
 
 
-def test_a_huge_smallest_visible_effect_is_not_a_percentage(sweep, findings):
-    noisy = findings.model_copy(update={"smallest_visible_effect": 253017.0})
-    assert build_content(noisy, sweep).scope[-1] == "can only detect rates that more than double"
+def test_the_smallest_visible_effect_is_told_as_expected_power_unless_it_is_absurd(sweep, findings):
+    def scope(effect):
+        return build_content(findings.model_copy(update={"smallest_visible_effect": effect}), sweep).scope[-1]
+
+    assert scope(0.403) == "expected power: 8 of 10 such sweeps would show a true difference of 40.3 %"
+    assert scope(1.31) == "expected power: 8 of 10 such sweeps would show a true ratio of 2.31x"
+    assert "power" not in scope(253017.0)
 
 
 def test_advice_for_several_kinds_of_hardware_has_its_own_heading(render, findings):

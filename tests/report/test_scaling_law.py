@@ -18,7 +18,7 @@ from accelsweep.report.table_model import to_csv
 def with_law(findings: Findings) -> Findings:
     number = Estimate(value=0.1, low=0.0, high=0.25, unit="1", confidence=0.975, count=3)
     law = ScalingLaw(
-        series="32-true | batch 32",
+        series="batch 32, 32-bit",
         kind="weak",
         devices=(1, 2),
         form=LawForm.ideal,
@@ -38,7 +38,7 @@ def test_a_law_is_a_row_with_its_intervals_and_where_further_devices_stop_paying
     assert "scaling_law" not in [table.name for table in build_tables(findings)]
     (table,) = [table for table in build_tables(with_law) if table.name == "scaling_law"]
     assert [entry.text for entry in table.rows[0]] == [
-        "32-true | batch 32",
+        "batch 32, 32-bit",
         "1, 2",
         "indistinguishable from ideal scaling",
         "0.1 [0.0, 0.3]",

@@ -1,5 +1,7 @@
 """Tables: every number with its interval, every missing one with its reason, every failure a row."""
 
+import re
+
 from accelsweep.config.prices import PriceUsed
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.report.content import build_content
@@ -16,20 +18,44 @@ def test_a_setting_has_rate_and_speed_up_with_intervals_and_its_verdict(findings
     table = settings_table(findings)
     assert [column.title for column in table.columns] == [
         "Setting",
-        "Rate",
+        "Rate (samples/s)",
         "Speed-up",
         "Verdict",
         "Accuracy",
+        "Memory (MiB)",
         "Doubts",
     ]
     assert words(table.rows[0]) == [
-        ("cpu x2 | 32-true | batch 128", ""),
-        ("18.0k samples/s", "[17.8k, 18.3k]"),
+        ("batch 128, 32-bit, 2 processes", ""),
+        ("18,000", "[17,800, 18,300]"),
         ("2.25x", "[2.22, 2.29]"),
         ("faster", ""),
         ("0.954", "[0.948, 0.960] undecided"),
+        ("81.6", ""),
         ("other work kept the processor busy", ""),
     ]
+
+
+def test_all_values_of_a_column_have_as_many_significant_digits(findings):
+    wide = findings.settings[1].speedup.model_copy(
+        update={"ratio": Estimate(value=0.6012, low=0.31, high=0.94, unit="x", confidence=0.99, count=3)}
+    )
+    settings = (findings.settings[0], findings.settings[1].model_copy(update={"speedup": wide}), *findings.settings[2:])
+    table = settings_table(findings.model_copy(update={"settings": settings}))
+    ratios = [re.sub(r"[x.]", "", row[2].text).lstrip("0") for row in table.rows if row[3].text != "baseline"]
+    assert {len(digits) for digits in ratios} == {3}
+    assert ("0.601x", "[0.310, 0.940]") in [(row[2].text, row[2].detail) for row in table.rows]
+
+
+def test_memory_that_is_a_peak_is_called_one(findings):
+    assert "Memory (MiB)" in [column.title for column in settings_table(findings).columns]
+    peaks = [
+        setting.model_copy(update={"metrics": {"peak_memory_reserved_bytes": setting.metrics["host_pss_bytes"]}})
+        for setting in findings.settings
+        if setting.measured
+    ]
+    table = settings_table(findings.model_copy(update={"settings": tuple(peaks)}))
+    assert "Peak memory (MiB)" in [column.title for column in table.columns]
 
 
 def test_measured_settings_are_listed_fastest_first(findings):
@@ -73,7 +99,7 @@ def test_a_rate_without_an_interval_says_so_once_with_the_reason(findings):
     lone = Estimate(value=8000.0, low=None, high=None, unit="1/s", confidence=0.95, count=1, reason="one repeat")
     setting = findings.settings[0].model_copy(update={"rate": lone})
     table = settings_table(findings.model_copy(update={"settings": (setting,)}))
-    assert words(table.rows[0])[1] == ("8,000 samples/s", "no interval")
+    assert words(table.rows[0])[1] == ("8,000", "no interval")
     assert details(table)["No interval"] == "one repeat"
 
 
@@ -127,13 +153,28 @@ def test_the_csv_has_the_unrounded_numbers_of_every_setting(findings):
 def test_every_failure_is_a_row_with_its_reason(findings):
     assert [words(row) for row in failures_table(findings).rows] == [
         [
-            ("cpu x2 | bf16-mixed | batch 128", "2128b0000000"),
+            ("batch 128, bf16-mixed, 2 processes", "2128b0000000"),
             ("out of memory", ""),
             ("3 of 3", ""),
             ("CUDA out of memory: tried to allocate 2.00 GiB", ""),
         ],
         [("devices=2, precision=16-mixed", ""), ("excluded", ""), ("not planned", ""), ("not of interest", "")],
     ]
+
+
+def test_settings_that_were_not_measured_for_a_common_reason_are_one_sentence(findings):
+    reason = "the site 'local' has no CUDA devices"
+    absent = [
+        findings.settings[7].model_copy(
+            update={"outcomes": {Outcome.unsupported: 1}, "runs": (), "reasons": (reason,), "label": f"width {width}"}
+        )
+        for width in range(8)
+    ]
+    several = findings.model_copy(update={"settings": (*findings.settings[:7], *absent), "excluded": ()})
+    table = failures_table(several)
+    assert table.summary == (f"8 settings unsupported: {reason}.",)
+    assert (table.folded, len(table.rows)) == ("Show the 8 settings", 8)
+    assert (failures_table(findings).summary, failures_table(findings).folded) == ((), ""), "each has its own reason"
 
 
 def test_a_setting_that_failed_in_two_ways_has_two_rows_with_their_reasons(findings):
@@ -152,7 +193,7 @@ def test_a_setting_that_failed_in_two_ways_has_two_rows_with_their_reasons(findi
 def test_a_doubt_names_the_settings_that_it_concerns(findings):
     assert [words(row)[2][0] for row in doubts_table(findings).rows] == [
         "the whole sweep",
-        "cpu x2 | 32-true | batch 32; cpu x2 | 32-true | batch 128",
+        "batch 32, 32-bit, 2 processes; batch 128, 32-bit, 2 processes",
     ]
 
 

@@ -61,7 +61,7 @@ def column(table, title):
 
 def test_times_and_costs_of_a_result_have_intervals(aimed):
     table = settings_table(aimed)
-    assert column(table, "Rate")[0] == ("10.0 results/h", "[9.8, 10.2]")
+    assert column(table, "Rate (results/h)")[0] == ("10.0", "[9.80, 10.2]")
     assert detail(table, 0, "Time to target") == "360 s, [352, 368]"
     assert detail(table, 0, "Cost of a result") == "0.100 USD, [0.098, 0.102]"
     assert table.data[0]["time_to_target.value"] == 360.0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,21 +17,26 @@ from accelsweep.analysis.costs import (
     same_energy_scope,
 )
 from accelsweep.analysis.headline import (
-    MOST_WORDS,
     Situation,
     add_blocks_command,
     advice,
+    as_opening,
+    claim,
+    headline_name,
+    interval_sentence,
     memory_text,
+    quality_sentence,
     ratio_text,
-    setting_text,
-    short_name,
     sweep_command,
     with_full_stop,
 )
-from accelsweep.analysis.quality import FASTER_BUT_WORSE
+from accelsweep.analysis.quality import is_worse
+from accelsweep.config.setting import label
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import Certainty, Choice, Recommendation, SettingFinding
-from accelsweep.significant_digits import count_of, interval_digits, significant
+from accelsweep.records.not_run_reasons import StopReason
+from accelsweep.results import Outcome
+from accelsweep.significant_digits import count_of, significant
 
 COST_OF_RESULT = "usd_per_result"
 
@@ -46,7 +53,7 @@ def alternatives_to(situation: Situation, best: SettingFinding) -> tuple[Choice,
     on_front = [
         setting
         for setting in situation.settings
-        if setting.quality_verdict != FASTER_BUT_WORSE and setting.setting in situation.front
+        if not is_worse(setting.quality_verdict) and setting.setting in situation.front
     ]
     memory, energies_compare = common_memory_metric(on_front), same_energy_scope(on_front)
     criteria: list[tuple[str, Callable[[SettingFinding], float | None]]] = [
@@ -60,7 +67,7 @@ def alternatives_to(situation: Situation, best: SettingFinding) -> tuple[Choice,
             (value, setting.setting, setting) for setting in on_front if (value := criterion(setting)) is not None
         ]
         if values and (setting := min(values, key=lambda item: item[:2])[2]) is not best:
-            sentence = f"{title}: {setting_text(setting)}: {_comparison(situation, setting)}."
+            sentence = f"{title}: {setting.label}: {_comparison(situation, setting)}."
             choices.append(Choice(setting=setting.setting, title=title, sentence=sentence, hardware=setting.hardware))
     return tuple(choices)
 
@@ -110,10 +117,12 @@ def recommend_across_hardware(each: Mapping[str, HardwareAdvice]) -> Recommendat
     )
     offers = _offers(each)
     if offers is None:
+        heads = [f"on {hardware}: {own.given.headline}" for hardware, own in each.items()]
+        rest = f"; and {count_of(len(heads) - 2, 'other kind')} of hardware" if len(heads) > 2 else ""
         result = advice(
-            f"Each of {len(each)} kinds of hardware has its own recommendation",
+            as_opening(f"{'; '.join(heads[:2])}{rest}"),
             max((own.given.certainty for own in each.values()), key=list(Certainty).index),
-            f"Measured side by side on {count_of(len(each), 'kind')} of hardware.",
+            f"Measured side by side on {count_of(len(each), 'kind')} of hardware, each with a baseline of its own.",
             "A speed-up applies only to the hardware on which it was measured.",
             "Runs that train to a target, combined with prices, would show which result is the cheapest.",
             alternatives=alternatives,
@@ -122,12 +131,12 @@ def recommend_across_hardware(each: Mapping[str, HardwareAdvice]) -> Recommendat
         cheapest, *others = sorted(offers, key=lambda offer: (offer.cost.value, offer.hardware))
         dearest, high = others[-1], cheapest.cost.high
         sure = all(high is not None and other.cost.low is not None and high < other.cost.low for other in others)
-        claim = "the cheapest result" if sure else "perhaps the cheapest result"
+        gives = "gives the cheapest result" if sure else "may give the cheapest result"
         result = advice(
-            f"{short_name(cheapest.setting, None, MOST_WORDS - len(claim.split()) - 1)}: {claim}",
+            as_opening(f"{headline_name(cheapest.setting, None)} on {cheapest.hardware} {gives}"),
             Certainty.sure if sure else Certainty.among_the_best,
             f"On {cheapest.hardware} a result costs {_usd(cheapest.cost)}.",
-            f"On {dearest.hardware} ({setting_text(dearest.setting)}) it costs {_usd(dearest.cost)}: "
+            f"On {dearest.hardware} ({label(dearest.setting.axes)}) it costs {_usd(dearest.cost)}: "
             f"{dearest.cost.value / cheapest.cost.value:.2g}x as much.",
             "" if sure else "The cost intervals overlap.",
             "A speed-up applies only to the hardware on which it was measured.",
@@ -138,7 +147,7 @@ def recommend_across_hardware(each: Mapping[str, HardwareAdvice]) -> Recommendat
     if not unsettled:
         return result
     longest = max(unsettled, key=lambda given: given.settle_blocks)
-    settle = {name: getattr(longest, name) for name in ("settle", "settle_blocks", "settle_minutes")}
+    settle = {name: getattr(longest, name) for name in ("settle", "settle_blocks", "settle_minutes", "settle_purpose")}
     return result.model_copy(update=settle)
 
 
@@ -169,98 +178,132 @@ def _usd(cost: Estimate) -> str:
 def nothing_to_compare(situation: Situation) -> Recommendation:
     """Return advice stating that only the baseline was measured, or why every comparison was rejected."""
     if refused := situation.having(Verdict.refused):
-        why, more = "every comparison was refused", with_full_stop(refused[0].verdict_reason)
-    else:
-        why, more = "only the baseline was measured", "There is nothing to compare it with."
-    return advice(f"Nothing can be recommended: {why}", Certainty.not_yet, more)
+        return advice(
+            "No speed-up can be given: every comparison was refused",
+            Certainty.no_answer,
+            with_full_stop(refused[0].verdict_reason),
+        )
+    failed = situation.having(Verdict.not_measured)
+    more = "Give an axis several values: batch_size=32,64"
+    if failed:
+        more = as_opening(f"{failed[0].label}: {failed[0].verdict_reason}")
+    settle, purpose = _next_command(situation, failed)
+    return advice(
+        "Only the baseline was measured, so there is nothing to compare it with",
+        *(Certainty.no_answer, with_full_stop(more)),
+        settle=settle,
+        purpose=purpose,
+    )
 
 
 def no_baseline(situation: Situation) -> Recommendation:
     """Return advice explaining why the baseline has no rate, or stating that there is no baseline."""
     settings = situation.settings
     planned = next((setting for setting in settings if setting.setting == situation.manifest.baseline), None)
-    if any(setting.measured for setting in settings) and planned is None:
-        why, more = "the plan specifies no baseline", "Set baseline={key: value} and run again."
-    elif any(setting.measured for setting in settings) and planned is not None:
-        why, more = "the baseline was not measured", f"It is {planned.verdict_reason}."
-    else:
-        why = "no run was measured"
+    if any(setting.measured for setting in settings):
+        failed, what = [planned] if planned else [], "the baseline was not measured"
+        why = f"No speed-up can be given: {what if planned else 'the plan specifies no baseline'}"
+        more = "Set baseline={key: value} and run again"
         if planned is not None:
-            more = f"The baseline: {planned.verdict_reason}."
-        elif settings:
-            more = f"No setting can run here; the first is {settings[0].verdict_reason}."
-        else:
-            more = "The plan contains no settings."
-    settle = sweep_command(situation.manifest) if planned is not None else None
-    return advice(f"Nothing can be recommended: {why}", Certainty.not_yet, more, settle=settle)
+            more = as_opening(f"{planned.label}: {planned.verdict_reason}")
+    else:
+        failed, why = list(settings), f"Nothing was measured: {_outcomes(settings)}"
+        reasons = Counter(reason.splitlines()[0] for setting in settings for reason in setting.reasons if reason)
+        reasons.pop(StopReason.never_began, None)
+        more = reasons.most_common(1)[0][0] if reasons else ""
+        more = as_opening(more) + (f" (and {count_of(len(reasons) - 1, 'other reason')})" if len(reasons) > 1 else "")
+    settle, purpose = _next_command(situation, failed)
+    return advice(why, Certainty.no_answer, with_full_stop(more), settle=settle, purpose=purpose)
 
 
-# Quality: a sentence that reports a speed-up also reports any quality loss, so that no headline is one-sided.
+def _outcomes(settings: Sequence[SettingFinding]) -> str:
+    """Describe how the runs of settings ended: `all 24 runs crashed`, `20 runs crashed, 4 out of memory`."""
+    counts: Counter[Outcome] = Counter()
+    for setting in settings:
+        counts.update(setting.outcomes)
+    if not counts:
+        return "the plan contains no settings"
+    if set(counts) == {Outcome.unsupported}:
+        return "no setting can run here"
+    del counts[Outcome.unsupported]
+    if set(counts) == {Outcome.not_run}:
+        return f"none of {count_of(counts.total(), 'run')} has run"
+    (first, number), *others = counts.most_common()
+    every = "" if others else "all " if number > 1 else "the only "
+    runs = "run" if number == 1 and not others else count_of(number, "run")
+    return ", ".join([f"{every}{runs} {_ended(first)}", *(f"{count} {_ended(outcome)}" for outcome, count in others)])
 
 
-def no_sound_setting(situation: Situation, faster: Sequence[SettingFinding]) -> Recommendation:
-    """Return advice if every faster setting loses or may lose quality: it describes a trade-off but chooses no setting.
+def _ended(outcome: Outcome) -> str:
+    words = {
+        Outcome.out_of_memory: "ran out of memory",
+        Outcome.unsupported: "cannot run",
+        Outcome.not_run: "did not run",
+    }
+    return words.get(outcome, outcome.value.replace("_", " "))
+
+
+def _next_command(situation: Situation, failed: Sequence[SettingFinding]) -> tuple[str | None, str]:
+    """Return the command to type after settings have failed, and its purpose.
+
+    The sweep's own command is of use only if runs are missing: a run that has failed will fail again.
+    """
+    counts = Counter(outcome for setting in failed for outcome in setting.outcomes)
+    name = shlex.quote(situation.manifest.sweep)
+    if counts[Outcome.not_run]:
+        return sweep_command(situation.manifest), "To measure what is missing"
+    del counts[Outcome.unsupported]
+    if counts:
+        return f"accelsweep runs {name} --outcome {counts.most_common(1)[0][0]}", "To see each run, with its reason"
+    return ("accelsweep doctor", "To see what this machine can run") if failed else (None, "")
+
+
+# Quality: nothing is recommended while a loss is possible, however fast it is.
+
+
+def quality_open(situation: Situation, faster: Sequence[SettingFinding]) -> Recommendation:
+    """Return advice if every faster setting loses or may lose quality: it names the fastest but recommends none.
 
     `faster` contains at least one setting and is sorted fastest first.
     """
     # prefer a setting without a demonstrated loss that may be as fast as the fastest one
     level = {setting.setting for setting in situation.rivals(faster[0])} | {faster[0].setting}
-    named = next(
-        (setting for setting in faster if setting.setting in level and not _is_worse(situation, setting)), faster[0]
-    )
+    may_keep = [setting for setting in faster if not is_worse(setting.quality_verdict)]
+    likely = [setting for setting in may_keep if setting.setting in level and not _is_lower(situation, setting)]
+    named = (likely or may_keep)[0]
     added = _repeats_to_settle(situation, named)
     more = added if added <= situation.room else 0
+    settle = add_blocks_command(situation.manifest, more) or _longer_training(situation)
+    assert named.ratio is not None
     return advice(
-        f"No setting is recommended: no faster one demonstrably keeps its {quality_name(situation)}",
-        Certainty.not_yet,
-        tradeoff_sentence(situation, named),
-        LONGER_TRAINING if added > situation.room else "",
-        settle=add_blocks_command(situation.manifest, more),
+        as_opening(claim(situation, named)),
+        Certainty.quality_open,
+        interval_sentence(named.ratio, situation),
+        quality_sentence(situation, named),
+        tradeoff_sentence(situation, faster[0]) if is_worse(faster[0].quality_verdict) else "",
+        "" if more else LONGER_TRAINING,
+        fastest=named,
+        settle=settle,
         settle_blocks=more,
+        purpose=f"To confirm its {situation.quality_name}" if more else "To train longer before validation",
     )
+
+
+def _longer_training(situation: Situation) -> str | None:
+    """Return the command of a new sweep that trains twice as long before validation; None if that is not an option."""
+    manifest, samples = situation.manifest, situation.quality.samples
+    if samples is None or manifest.compared or manifest.parts:
+        return None
+    overrides = (*manifest.overrides, f"measure.quality_samples={2 * samples}")
+    return sweep_command(manifest.model_copy(update={"overrides": overrides, "sweep": f"{manifest.sweep}-longer"}))
 
 
 def tradeoff_sentence(situation: Situation, setting: SettingFinding) -> str:
-    """Describe a faster setting's trade-off: `2.9x ..., and accuracy falls from 0.97 to 0.92`."""
-    assert setting.ratio is not None
-    base, name = situation.baseline, quality_name(situation)
-    gain = f"A faster setting is {setting_text(setting)}: {ratio_text(setting.ratio, situation.baseline_name)}"
-    if setting.quality is None or base is None or base.quality is None:
-        return f"{gain}, and its {name} could not be compared."
-    before, after = significant(base.quality.value), significant(setting.quality.value)
-    moves = f"{name} {'rises' if situation.quality.better == 'min' else 'falls'} from {before} to {after}"
-    difference, interval = setting.quality_difference, "difference without an interval"
-    if difference is not None and difference.low is not None and difference.high is not None:
-        middle, low, high = interval_digits(difference.value, difference.low, difference.high)
-        interval = f"difference {middle} [{low}, {high}]"
-    if setting.quality_verdict == FASTER_BUT_WORSE:
-        return f"{gain}, and {moves} ({interval})."
-    if _is_worse(situation, setting):
-        margin = significant(situation.quality.margin)
-        return f"{gain}; {moves}, perhaps by more than the margin of {margin} ({interval})."
-    return f"{gain}; {name} is undecided ({after}, was {before}; {interval})."
+    """Describe a faster setting that is not recommended: `Not recommended: ... is 2.9x as fast, but ...`."""
+    return f"Not recommended: {claim(situation, setting)}."
 
 
-def quality_name(situation: Situation) -> str:
-    """Return the quality metric's name for use in a sentence: `accuracy`."""
-    return (situation.quality.metric or "quality").removeprefix("val_")
-
-
-def quality_sentence(situation: Situation, setting: SettingFinding) -> str:
-    """Describe a recommended setting's quality: `Accuracy the same (0.988, was 0.990).`."""
-    name, base = quality_name(situation), situation.baseline
-    name = name[0].upper() + name[1:]
-    if setting.quality is None:
-        return f"{name} was not measured."
-    verdict, bracket, why = setting.quality_verdict.removeprefix("quality: ").partition(" (")
-    words = "the same" if verdict == "same" else verdict
-    if bracket:
-        return f"{name} {words} ({why}."
-    was = f", was {significant(base.quality.value)}" if base is not None and base.quality is not None else ""
-    return f"{name} {words} ({significant(setting.quality.value)}{was})."
-
-
-def _is_worse(situation: Situation, setting: SettingFinding) -> bool:
+def _is_lower(situation: Situation, setting: SettingFinding) -> bool:
     """Return whether the entire interval for the quality difference indicates a loss, however small."""
     difference = setting.quality_difference
     if difference is None or difference.low is None or difference.high is None:
@@ -274,7 +317,7 @@ def _repeats_to_settle(situation: Situation, setting: SettingFinding) -> int:
     This assumes that the centre of the interval stays the same. Return 0 if the quality is settled or not comparable.
     """
     difference, sign = setting.quality_difference, -1.0 if situation.quality.better == "min" else 1.0
-    if setting.quality_verdict == FASTER_BUT_WORSE or difference is None:
+    if is_worse(setting.quality_verdict) or difference is None:
         return 0
     distance = sign * difference.value + situation.quality.margin
     if difference.low is None or difference.high is None or distance <= 0.0:

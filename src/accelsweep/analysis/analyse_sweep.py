@@ -8,6 +8,7 @@ writes `findings.json`.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,7 @@ from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.file_times import clamp_sweep_times
 from accelsweep.records.findings import Findings, Hardware, Section, SettingFinding
 from accelsweep.records.layout import SweepFolder, planned_sweep, sweep_parser
+from accelsweep.records.not_run_reasons import needs_change
 from accelsweep.records.plan import Manifest
 from accelsweep.run_environment import HardwareKind, hardware_names
 from accelsweep.signals import exit_code_of
@@ -86,7 +88,9 @@ class Analysis:
         comparisons = compare_with_baseline(groups, manifest, rules)
         prices = manifest.options.prices
         priced = [costs(one, prices, Family(1, rules.family.confidence)) for one in groups]
-        context = Context(names, rules.family, outlying_runs(groups), overlapping_runs(rows), manifest)
+        counts = Counter(group.setting for group in groups)
+        repeated = {name for name, count in counts.items() if count > 1}
+        context = Context(names, rules.family, outlying_runs(groups), overlapping_runs(rows), repeated, manifest)
         quality = compare_quality(groups, comparisons, rules.family, measure)
         settings = tuple(
             build_finding(*parts, context)
@@ -112,7 +116,11 @@ def analyse(
     for feature in registry.features():
         if feature.section and (section := registry.load(feature.section.build)(analysis)) is not None:
             sections[feature.name] = section
-    recommendations = (section.recommendation(manifest) for section in sections.values())
+    recommendation = assessment.recommendation
+    for section in sections.values():
+        recommendation = section.recommendation(manifest, recommendation)
+    if folder is not None and needs_change(folder, manifest):
+        recommendation = recommendation.model_copy(update={"settle": None})  # the command would fail again
     compares_nodes = any(section.compares_nodes for section in sections.values())
     prices, curves = manifest.options.prices, scaling_curves(groups)
     return Findings(
@@ -136,7 +144,7 @@ def analyse(
         smallest_visible_effect=assessment.visible,
         pareto=assessment.pareto,
         pareto_objectives=assessment.objectives,
-        recommendation=next(filter(None, recommendations), assessment.recommendation),
+        recommendation=recommendation,
         outcomes=count_outcomes(rows),
         rate_metric=rate_metric_of(manifest, rows),
         rate_unit=groups[0].rate_unit if groups else "",

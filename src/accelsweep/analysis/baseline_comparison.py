@@ -24,13 +24,11 @@ from accelsweep.analysis.intervals import (
 from accelsweep.analysis.run_results import SettingRuns
 from accelsweep.analysis.simultaneous_intervals import BlockValues, Pair, repeated_interval, simultaneous_intervals
 from accelsweep.analysis.sweep_doubts import uneven_noise
+from accelsweep.records.early_decisions import EarlyDecision
 from accelsweep.records.estimates import Estimate, Speedup, Verdict
 from accelsweep.records.plan import Manifest
-from accelsweep.results import Doubt, Outcome
-from accelsweep.significant_digits import count_of
-
-MAX_DISTURBED_SHARE = 0.5
-"""The largest share of disturbed runs at which a setting still receives a verdict."""
+from accelsweep.results import MAX_DISTURBED_SHARE, Doubt, Outcome
+from accelsweep.significant_digits import approximate_duration, count_of
 
 MIN_BLOCKS_ACROSS_HARDWARE = 3
 """The number of blocks each side needs for a verdict across hardware; paired comparisons require the same number."""
@@ -140,6 +138,9 @@ def compare(pairs: Sequence[tuple[SettingRuns, SettingRuns]], rules: Rules) -> l
         intervals = simultaneous_intervals(logs, rules.family, log_ratio)
     comparisons = []
     for (group, partner), interval, uneven in zip(pairs, intervals, uneven_noise(logs, rules.family.size), strict=True):
+        if group.decision is not None and group.decision.blocks[0] in partner.blocks:
+            comparisons.append(_decided_early(group, partner, group.decision))
+            continue
         ratio = exponential_estimate(with_search_brackets(group, partner, interval), "1", rules.family)
         paired = is_paired(group.log_rates, partner.log_rates)
         decision, reason = _verdict(group, partner, ratio, rules.threshold)
@@ -147,6 +148,14 @@ def compare(pairs: Sequence[tuple[SettingRuns, SettingRuns]], rules: Rules) -> l
         found = tuple(doubt for doubt in doubts if doubt is not None)
         comparisons.append(Comparison(Speedup(ratio=ratio, paired=paired), decision, reason, partner, found))
     return comparisons
+
+
+def _decided_early(group: SettingRuns, partner: SettingRuns, decision: EarlyDecision) -> Comparison:
+    """Return the comparison with the interval of an early decision, which holds however many blocks there would be."""
+    left_out = sum(run.outcome is Outcome.decided for run in group.runs)
+    saved = approximate_duration(left_out * decision.run_seconds)
+    reason = f"{decision.reason}; {count_of(left_out, 'repeat')} left out, which saved about {saved}"
+    return Comparison(Speedup(ratio=decision.ratio, paired=True), Verdict.slower, reason, partner)
 
 
 def make_pair(group: SettingRuns, partner: SettingRuns, ours: BlockValues, theirs: BlockValues) -> Pair:

@@ -24,6 +24,7 @@ from accelsweep.errors import DamagedFile
 from accelsweep.files import set_aside, set_aside_non_file, sha256_file, write_bytes_atomically
 from accelsweep.metrics import Metric
 from accelsweep.plain_json import canonical_json
+from accelsweep.records.early_decisions import decided_runs
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.not_run_reasons import not_run_reason_with_remedy
 from accelsweep.records.plan import Manifest
@@ -140,6 +141,7 @@ def read_runs(
     called with the error for each unusable record, before the reason in its row is determined.
     """
     axes = {setting.name: setting.axes for setting in manifest.settings}
+    decided = decided_runs(folder, manifest)
     intern, rows = _Interned(), []
     for block in manifest.blocks:
         configs = cache(partial(_configs, folder, block.name))
@@ -155,16 +157,19 @@ def read_runs(
                     on_damage(error)
             if row is None:
                 setting, repeat = Run.parse(run)
+                decision = decided.get(run)
+                why = _why_missing(folder, block.name, run, damage) if decision is None else decision.reason
                 row = RunRow(
                     sweep=folder.name,
                     setting=setting,
-                    outcome=Outcome.not_run,
+                    outcome=Outcome.not_run if decision is None else Outcome.decided,
                     axes={},
                     run=run,
                     block=block.name,
                     repeat=repeat,
-                    reason=utf8_safe(_why_missing(folder, block.name, run, damage)),
+                    reason=utf8_safe(why),
                     config=configs().get(setting),
+                    decision=decision,
                 )
             rows.append(replace(row, axes=axes.get(row.setting, row.axes)))
     for planned in manifest.settings:
@@ -232,6 +237,7 @@ def _recorded(sweep: str, record: Record, sha256: str, intern: _Interned) -> Run
         git=intern(record.git),
         doubts=record.doubts,
         record_sha256=sha256,
+        earlier_attempts=record.earlier_attempts,
         traits=intern(record.traits) if isinstance(record.traits, Traits) else record.traits,
     )
 

@@ -1,26 +1,37 @@
-"""Building blocks of every recommendation: a headline of at most twelve words, sentences about ratios, and commands."""
+"""Building blocks of every recommendation: its headline, sentences about ratios and quality, and commands."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING
 from typing import NamedTuple
 
 from accelsweep.analysis.baseline_comparison import Rules
 from accelsweep.analysis.costs import common_memory_metric, median_of
-from accelsweep.analysis.quality import QualityMeasure
+from accelsweep.analysis.quality import NOT_MEASURED, QualityMeasure, is_not_worse, is_share, is_worse
 from accelsweep.analysis.statistical_power import planned_repeats
-from accelsweep.config.setting import axis_descriptions, describe_axes
+from accelsweep.config.setting import label, label_parts
 from accelsweep.config.versions import command_words
+from accelsweep.metrics import quality_name
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import Certainty, Choice, Recommendation, SettingFinding
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import doubt_description
-from accelsweep.significant_digits import UNKNOWN, format_ratio, interval_digits, is_uninformative, ratio_digits
+from accelsweep.significant_digits import (
+    UNKNOWN,
+    fixed,
+    format_ratio,
+    interval_digits,
+    is_uninformative,
+    ratio_digits,
+    significant,
+)
 from accelsweep.tasks import PROCESS_RATE, SIZE_METRICS
 
-MOST_WORDS = 12
+MOST_WORDS = 8
+"""The most words of a setting's name in a headline."""
 
 
 class Wording(NamedTuple):
@@ -42,7 +53,7 @@ FASTER = Wording(
     noun="rate",
     more="faster",
     less="slower",
-    gain="is {} faster",
+    gain="is {} as fast",
     unknown_gain="is faster, by an unknown factor",
     nothing="nothing is faster",
     beyond="is more than {} faster",
@@ -52,17 +63,17 @@ WHOLE_PROCESS = Wording(
     noun="rate",
     more="faster",
     less="slower",
-    gain="makes the whole process {} faster",
-    unknown_gain="makes the whole process faster, by an unknown factor",
-    nothing="nothing makes the whole process faster",
-    beyond="makes the whole process more than {} faster",
+    gain="runs the whole process {} as fast",
+    unknown_gain="runs the whole process faster, by an unknown factor",
+    nothing="nothing runs the whole process faster",
+    beyond="runs the whole process more than {} faster",
 )
 
 LARGER = Wording(
     noun="largest batch",
     more="larger",
     less="smaller",
-    gain="fits a batch {} larger",
+    gain="fits a batch {} as large",
     unknown_gain="fits a larger batch, by an unknown factor",
     nothing="nothing fits a larger batch",
     beyond="fits a batch more than {} larger",
@@ -75,7 +86,8 @@ class Situation:
 
     `front` lists the settings on the Pareto front; `noise` is the standard deviation of a log rate within a block, or
     None if unknown. `rivals` returns the settings that cannot be distinguished from a given setting. `block_seconds` is
-    the wall time of one additional block, or None if unknown. `metric` is the metric by which settings are compared.
+    the wall time of one additional block, `run_seconds` the mean of a run's, or None if unknown. `metric` is the metric
+    by which settings are compared.
     """
 
     manifest: Manifest
@@ -86,6 +98,7 @@ class Situation:
     front: Sequence[str]
     rivals: Callable[[SettingFinding], Sequence[SettingFinding]]
     block_seconds: float | None = None
+    run_seconds: float | None = None
     metric: str = "samples_per_second"
 
     @property
@@ -105,8 +118,13 @@ class Situation:
 
     @property
     def baseline_name(self) -> str:
-        """The baseline's name in prose."""
-        return describe_axes(self.baseline.axes) if self.baseline is not None else "the baseline"
+        """The baseline's name."""
+        return self.baseline.label if self.baseline is not None else "the baseline"
+
+    @property
+    def quality_name(self) -> str:
+        """The quality metric's name for use in a sentence: `accuracy`."""
+        return quality_name(self.quality.metric)
 
     @property
     def wording(self) -> Wording:
@@ -125,31 +143,50 @@ def advice(
     certainty: Certainty,
     *detail: str,
     chosen: SettingFinding | None = None,
+    fastest: SettingFinding | None = None,
     alternatives: tuple[Choice, ...] = (),
     settle: str | None = None,
     settle_blocks: int = 0,
+    settle_minutes: float | None = None,
+    purpose: str = "To settle it",
 ) -> Recommendation:
-    """Build a recommendation from the headline, the sentences in `detail`, and the doubts about the chosen setting."""
+    """Build a recommendation from the headline, the sentences in `detail`, and the doubts about the named setting.
+
+    The headline names the `chosen` setting or, if none is recommended, the `fastest`.
+    """
+    named = chosen or fastest
     details = " ".join(part for part in detail if part)
-    doubts = [f"{doubt_description(doubt)} ({doubt.code})" for doubt in chosen.doubts] if chosen is not None else []
+    doubts = [f"{doubt_description(doubt)} ({doubt.code})" for doubt in named.doubts] if named is not None else []
     parts = (f"{headline}.", details, f"Doubts: {'; '.join(doubts)}." if doubts else "")
-    sentence, choice = " ".join(part for part in parts if part), None
-    if chosen is not None:
-        choice = Choice(setting=chosen.setting, title="Recommended", sentence=sentence, hardware=chosen.hardware)
+    sentence = " ".join(part for part in parts if part)
+
+    def choice(setting: SettingFinding | None, title: str) -> Choice | None:
+        if setting is None:
+            return None
+        return Choice(setting=setting.setting, title=title, sentence=sentence, hardware=setting.hardware)
+
     return Recommendation(
-        choice=choice,
+        choice=choice(chosen, "Recommended"),
+        fastest=choice(fastest, "Fastest"),
         sentence=sentence,
         alternatives=alternatives,
         settle=settle,
         settle_blocks=settle_blocks,
+        settle_minutes=settle_minutes,
+        settle_purpose=purpose,
         headline=headline,
         detail=details,
         certainty=certainty,
     )
 
 
+def as_opening(text: str) -> str:
+    """Capitalise a sentence that begins with a setting's name, unless it is a value or a key, such as `bf16-mixed`."""
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
+
+
 def gain_headline(setting: SettingFinding, baseline: SettingFinding | None, wording: Wording = FASTER) -> str:
-    """Return `32-bit, 1 process, batch 128 is 1.8x faster`; the number is omitted if the interval is uninformative."""
+    """Return `batch 128, 32-bit is 1.8x as fast`; the number is omitted if the interval is uninformative."""
     ratio = setting.ratio
     assert ratio is not None
     if ratio.low is None or ratio.high is None:
@@ -158,18 +195,32 @@ def gain_headline(setting: SettingFinding, baseline: SettingFinding | None, word
         claim = wording.unknown_gain
     else:
         claim = wording.gain.format(f"{ratio_digits(ratio.value, ratio.low, ratio.high)[0]}x")
-    return f"{short_name(setting, baseline, MOST_WORDS - len(claim.split()))} {claim}"
+    return f"{headline_name(setting, baseline)} {claim}"
 
 
-def interval_sentence(ratio: Estimate, baseline: SettingFinding | None, wording: Wording = FASTER) -> str:
-    """Return `Between 1.4x and 2.4x, compared with 32-bit, 1 process, batch 32.`."""
-    against = f"compared with {setting_text(baseline)}" if baseline is not None else "compared with the baseline"
+def claim(situation: Situation, setting: SettingFinding) -> str:
+    """Return what is claimed of a faster setting: its gain, and whether it keeps its quality."""
+    gain, name = gain_headline(setting, situation.baseline, situation.wording), situation.quality_name
+    verdict = setting.quality_verdict
+    if verdict == NOT_MEASURED:
+        return gain
+    if is_worse(verdict):
+        return f"{gain}, but {quality_change(situation, setting)}"
+    if is_not_worse(verdict):
+        kept = f"its {name} does not rise" if situation.quality.better == "min" else f"keeps its {name}"
+        return f"{gain} and {kept}"
+    return f"{gain}; its {name} is not confirmed yet"
+
+
+def interval_sentence(ratio: Estimate, situation: Situation) -> str:
+    """Return `1.6x to 2.8x (95 %), compared with batch 32, 32-bit.`; the confidence is that of all intervals."""
+    against = f"compared with {situation.baseline_name}"
     if ratio.low is None or ratio.high is None:
         return f"No interval, {against}."
     if is_uninformative(ratio.low, ratio.high):
-        return f"The factor by which it is {wording.more} is {UNKNOWN}, {against}."
+        return f"The factor by which it is {situation.wording.more} is {UNKNOWN}, {against}."
     _, low, high = ratio_digits(ratio.value, ratio.low, ratio.high)
-    return f"Between {low}x and {high}x, {against}."
+    return f"{low}x to {high}x ({100 * situation.rules.family.confidence:.3g} %), {against}."
 
 
 def ratio_text(ratio: Estimate, name: str, wording: Wording = FASTER) -> str:
@@ -200,29 +251,78 @@ def memory_text(setting: SettingFinding) -> str | None:
 
 
 def with_full_stop(text: str) -> str:
-    """Return the text with exactly one full stop at the end."""
-    return text.rstrip(".") + "."
+    """Return the text with exactly one full stop at the end; an empty text remains empty."""
+    return text.rstrip(".") + "." if text else ""
 
 
-def setting_text(setting: SettingFinding) -> str:
-    """Return a setting's name in prose."""
-    return describe_axes(setting.axes)
-
-
-def short_name(setting: SettingFinding, other: SettingFinding | None, most: int) -> str:
-    """Return a setting's name in at most `most` words: in full, its differences from `other`, or its first parts."""
-
-    def count(parts: Iterable[str]) -> int:
-        return sum(len(part.split()) for part in parts)
-
-    parts = axis_descriptions(setting.axes)
-    if count(parts) > most and other is not None:
-        parts = tuple(part for part in parts if part not in axis_descriptions(other.axes)) or parts
+def headline_name(setting: SettingFinding, other: SettingFinding | None) -> str:
+    """Return a setting's name in at most `MOST_WORDS`: in full, its differences from `other`, or its first parts."""
+    parts = label_parts(setting.axes)
+    if _word_count(parts) <= MOST_WORDS:
+        return label(setting.axes)
+    if other is not None:
+        parts = tuple(part for part in parts if part not in label_parts(other.axes)) or parts
     first = list(parts)
-    while len(first) > 1 and count(first) > (most if len(first) == len(parts) else most - 3):
+    while len(first) > 1 and _word_count(first) > MOST_WORDS:
         first.pop()
     omitted = len(parts) - len(first)
-    return (", ".join(first) + (f" and {omitted} more" if omitted else "")) or "the only setting"
+    return ", ".join(first) + (f" and {omitted} more" if omitted else "")
+
+
+def _word_count(parts: Iterable[str]) -> int:
+    return sum(len(part.split()) for part in parts)
+
+
+# Quality: a sentence that reports a speed-up also reports what happens to the quality, so that none is one-sided.
+
+
+def quality_sentence(situation: Situation, setting: SettingFinding) -> str:
+    """Describe the quality: `Accuracy 0.987 against 0.989: it may be lower by up to 1.1 points; 1.0 is allowed.`."""
+    name = situation.quality_name
+    name, base = name[0].upper() + name[1:], situation.baseline
+    if setting.quality is None:
+        return f"{name} was not measured."
+    if base is None or base.quality is None:
+        return f"{name} {significant(setting.quality.value)}; the baseline's was not measured."
+    values = f"{name} {significant(setting.quality.value)} against {significant(base.quality.value)}"
+    measure, difference, verdict = situation.quality, setting.quality_difference, setting.quality_verdict
+    minimized = measure.better == "min"
+    lower, points = ("higher", "") if minimized else ("lower", "")
+    scale, digits = 1.0, significant(measure.margin, 2)
+    if is_share(measure.metric):
+        scale, points, digits = 100.0, " points", significant(100.0 * measure.margin, 2)
+    if is_not_worse(verdict):
+        _, _, why = verdict.partition(" (")
+        if why:
+            return f"{values}: {why.removesuffix(')')}."
+        if verdict.startswith("quality: better"):
+            return f"{values}: better by more than {digits}{points}."
+        same = "the same within" if verdict.startswith("quality: same") else f"not {lower} by more than"
+        return f"{values}: {same} {digits}{points}."
+    if difference is None or difference.low is None or difference.high is None:
+        return f"{values}: {difference.reason if difference and difference.reason else 'not comparable yet'}."
+    if is_worse(verdict):
+        least, most = sorted((scale * abs(difference.low), scale * abs(difference.high)))
+        _, low, high = interval_digits(scale * abs(difference.value), least, most)
+        return f"{values}: {lower} by {low} to {high}{points}."
+    loss = fixed(scale * (difference.high if minimized else -difference.low), _decimals(digits), ROUND_CEILING)
+    return f"{values}: it may be {lower} by up to {loss}{points}; {digits} is allowed."
+
+
+def _decimals(digits: str) -> int:
+    return len(digits.partition(".")[2])
+
+
+def quality_change(situation: Situation, setting: SettingFinding) -> str:
+    """Return how a worse setting's quality moves: `accuracy falls from 0.972 to 0.916`."""
+    base, moves = situation.baseline, "rises" if situation.quality.better == "min" else "falls"
+    if setting.quality is None or base is None or base.quality is None:
+        return f"{situation.quality_name} {moves}"
+    before, after = significant(base.quality.value), significant(setting.quality.value)
+    return f"{situation.quality_name} {moves} from {before} to {after}"
+
+
+# Commands.
 
 
 def add_blocks_command(manifest: Manifest, added: int) -> str | None:
@@ -238,6 +338,13 @@ def add_blocks_command(manifest: Manifest, added: int) -> str | None:
         return command
     return (
         f"{command} repeats={options.repeats + added}" if options.auto_repeats else f"{command} --add-repeats {added}"
+    )
+
+
+def retry_command(manifest: Manifest) -> str:
+    """Return the command line that measures the disturbed runs of this sweep again."""
+    return (
+        f"{shlex.join(['accelsweep', 'retry', manifest.sweep, '--outcome', 'disturbed'])} && {sweep_command(manifest)}"
     )
 
 

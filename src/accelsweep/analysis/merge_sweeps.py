@@ -16,12 +16,12 @@ from typing import Any, get_args
 
 from accelsweep import registry
 from accelsweep.analysis.analyse_sweep import analyse
-from accelsweep.analysis.headline import add_blocks_command, sweep_command
+from accelsweep.analysis.headline import add_blocks_command, retry_command, sweep_command
 from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.prices import Price, Prices
 from accelsweep.devices.kinds import Accelerator
 from accelsweep.plain_json import MISSING, canonical_json, look_up
-from accelsweep.records.findings import Findings
+from accelsweep.records.findings import Certainty, Findings
 from accelsweep.records.plan import Excluded, Manifest, MergedName, PlannedSetting
 from accelsweep.results import Outcome
 from accelsweep.run_environment import HardwareKind
@@ -54,12 +54,20 @@ def analyse_together(name: str, parts: Sequence[Part], home: Path | None = None)
         )
         each = math.ceil(advice.settle_blocks / min(sharing, default=1))
         plans = [part.manifest.model_copy(update={"sweep": part.name}) for part in parts]
-        lines = [add_blocks_command(plan, each) or sweep_command(plan) for plan in plans]
+        lines = [add_blocks_command(plan, each) for plan in plans]
+        if advice.certainty is Certainty.disturbed:
+            lines = [retry_command(plan) for plan in plans]
+        elif Outcome.not_run in findings.outcomes:
+            lines = [line or sweep_command(plan) for line, plan in zip(lines, plans, strict=True)]
         minutes = advice.settle_minutes
-        if minutes is not None:
+        if minutes is not None and advice.settle_blocks:
             minutes *= each * len(plans) / advice.settle_blocks
         advice = advice.model_copy(
-            update={"settle": "\n".join(lines), "settle_blocks": each * len(plans), "settle_minutes": minutes}
+            update={
+                "settle": "\n".join(filter(None, lines)) or None,
+                "settle_blocks": each * len(plans),
+                "settle_minutes": minutes,
+            }
         )
     names = tuple(part.name for part in parts)
     reproduce = " ".join(("accelsweep report", *names))

@@ -36,16 +36,25 @@ class SettingQuality:
 
 @dataclass(frozen=True)
 class QualityMeasure:
-    """The quality metric: its name, whether `max` or `min` is `better`, and the margin for negligible differences."""
+    """The quality metric: its name, whether `max` or `min` is `better`, and the margin for negligible differences.
+
+    `samples` is the number of training samples before validation, if it is fixed.
+    """
 
     metric: str | None
     better: str | None
     margin: float
+    samples: int | None = None
 
 
 def is_not_worse(verdict: str) -> bool:
     """Return whether a quality verdict rules out a loss beyond the margin."""
     return verdict.startswith(("quality: same", "quality: not worse", "quality: better"))
+
+
+def is_worse(verdict: str) -> bool:
+    """Return whether a quality verdict states a loss beyond the margin."""
+    return verdict in (WORSE, FASTER_BUT_WORSE)
 
 
 DEFAULT_MARGIN = 0.01
@@ -64,7 +73,7 @@ def quality_measure(groups: Sequence[SettingRuns], margin: float | None) -> Qual
         margin = DEFAULT_MARGIN * (1.0 if within else median(map(abs, values)))
     if measure is None or measure.quality_metric is None:
         return QualityMeasure(None, None, margin)
-    return QualityMeasure(measure.quality_metric, measure.quality_better, margin)
+    return QualityMeasure(measure.quality_metric, measure.quality_better, margin, measure.quality_samples)
 
 
 def compare_quality(
@@ -114,11 +123,15 @@ def _quality(
     return SettingQuality(average, difference, wording)
 
 
+def is_share(metric: str | None) -> bool:
+    """Return whether a quality metric ranges from 0 to 1, judging by its name."""
+    name = (metric or "").lower()
+    return "accuracy" in name or not set(_SHARES).isdisjoint(re.split(r"[^a-z0-9]+", name))
+
+
 def _clip_share(average: Estimate, metric: str | None) -> Estimate:
     """Clip the interval to [0, 1] if the metric has that range."""
-    name = (metric or "").lower()
-    share = "accuracy" in name or not set(_SHARES).isdisjoint(re.split(r"[^a-z0-9]+", name))
-    if average.low is None or average.high is None or not share:
+    if average.low is None or average.high is None or not is_share(metric):
         return average
     return average.model_copy(update={"low": max(0.0, average.low), "high": min(1.0, average.high)})
 

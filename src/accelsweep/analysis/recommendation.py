@@ -8,36 +8,36 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from statistics import fmean
+from typing import Any
 
 from accelsweep import registry
 from accelsweep.analysis.alternatives import (
     HardwareAdvice,
     alternatives_to,
     no_baseline,
-    no_sound_setting,
     nothing_to_compare,
-    quality_name,
-    quality_sentence,
+    quality_open,
     recommend_across_hardware,
     tradeoff_sentence,
 )
 from accelsweep.analysis.baseline_comparison import Comparison, Rules, comparison_noise, possibly_as_fast_as
 from accelsweep.analysis.costs import cost_ratio
 from accelsweep.analysis.headline import (
-    MOST_WORDS,
     Situation,
     add_blocks_command,
     advice,
-    gain_headline,
+    as_opening,
+    claim,
+    headline_name,
     interval_sentence,
-    setting_text,
-    short_name,
-    sweep_command,
+    quality_sentence,
+    ratio_text,
+    retry_command,
     with_full_stop,
 )
 from accelsweep.analysis.intervals import round_significant
 from accelsweep.analysis.pareto import candidates, objectives, pareto_front
-from accelsweep.analysis.quality import FASTER_BUT_WORSE, NOT_MEASURED, QualityMeasure, is_not_worse
+from accelsweep.analysis.quality import NOT_MEASURED, QualityMeasure, is_not_worse, is_worse
 from accelsweep.analysis.run_results import RunRow, SettingRuns
 from accelsweep.analysis.statistical_power import planned_repeats, repeats_needed, smallest_visible_effect
 from accelsweep.records.estimates import LESS, MORE, Verdict
@@ -45,6 +45,9 @@ from accelsweep.records.findings import Certainty, Recommendation, SettingFindin
 from accelsweep.records.plan import Manifest
 from accelsweep.run_environment import HardwareKind
 from accelsweep.significant_digits import count_of
+
+_DISTURBED_SHARE = 0.1
+"""If at least this share of the runs was disturbed, they are measured again rather than all settings more often."""
 
 MORE_REPEATS = "more repeats would settle it"
 
@@ -78,7 +81,8 @@ def assess(
     chosen = candidates(settings)
     goals = objectives(chosen, measure, rules.threshold)
     pareto = tuple(chosen[index].setting for index in pareto_front(goals, len(chosen)))
-    seconds = block_seconds(groups, manifest)
+    walls = [run.wall_seconds for group in groups for run in group.runs if run.wall_seconds is not None]
+    seconds = block_seconds(groups, manifest), fmean(walls) if walls else None
 
     def rivals(best: SettingFinding) -> list[SettingFinding]:
         findings = {id(group): setting for group, setting in zip(groups, settings, strict=True)}
@@ -96,7 +100,7 @@ def assess(
         }
     situations = {
         hardware: Situation(
-            *(manifest, part, rules, measure, noise, pareto, rivals, seconds), metric=groups[0].rate_metric
+            *(manifest, part, rules, measure, noise, pareto, rivals, *seconds), metric=groups[0].rate_metric
         )
         for hardware, part in by_baseline.items()
     }
@@ -117,7 +121,9 @@ def recommend(situations: Mapping[str, Situation]) -> Recommendation:
     each = {}
     for hardware, situation in situations.items():
         given = _recommend(situation)
-        if situation.block_seconds is not None and given.settle_blocks:
+        if given.settle_blocks and _disturbed_runs(situation) >= _DISTURBED_SHARE * _rated_runs(situation):
+            given = given.model_copy(update={**_measuring_again(situation), "settle_blocks": 0})
+        elif situation.block_seconds is not None and given.settle_blocks:
             minutes = round_significant(given.settle_blocks * situation.block_seconds / 60)
             given = given.model_copy(update={"settle_minutes": minutes})
         each[hardware] = HardwareAdvice(situation, given)
@@ -131,7 +137,7 @@ def _recommend(situation: Situation) -> Recommendation:
         result: Recommendation | None = recommend_feature(situation, more)
         if result is not None:
             return result
-    faster = sorted(situation.having(*MORE), key=lambda setting: (-_ratio(setting), setting.setting))
+    faster = _fastest_first(situation.having(*MORE))
     sound = [
         setting
         for setting in faster
@@ -139,53 +145,81 @@ def _recommend(situation: Situation) -> Recommendation:
     ]
     if sound:
         return _choose(situation, sound[0], [setting for setting in faster if _ratio(setting) > _ratio(sound[0])])
-    if any(setting.quality_verdict != FASTER_BUT_WORSE for setting in faster):
-        return no_sound_setting(situation, faster)
+    if any(not is_worse(setting.quality_verdict) for setting in faster):
+        return quality_open(situation, faster)
     if situation.baseline is None:
         return no_baseline(situation)
     if disturbed := situation.having(Verdict.disturbed):
-        return _disturbed(situation, disturbed)
+        return _disturbed(situation, disturbed, faster)
     if undecided:
-        return _not_yet(situation, undecided, faster)
+        return _not_yet(situation, _fastest_first(undecided), faster)
     return _keep_baseline(situation, situation.baseline, faster)
 
 
 def _choose(situation: Situation, best: SettingFinding, faster_but_unsound: Sequence[SettingFinding]) -> Recommendation:
     assert best.ratio is not None
-    rivals = situation.rivals(best)
+    rivals = [rival for rival in situation.rivals(best) if not is_worse(rival.quality_verdict)]
     unsettled = [_ratio(best) / _ratio(setting) for setting in rivals if _ratio(setting) > 0.0]
     unsettled += [_ratio(setting) for setting in situation.having(Verdict.undecided)]
     more = _more_repeats(situation, unsettled)
     cost = cost_ratio(best, situation.baseline, situation.settings)
-    names = "; ".join(map(setting_text, rivals[:3]))
+    purpose = "To tell the best apart" if rivals else "To decide what is open"
+    names = "; ".join(setting.label for setting in rivals[:3])
     if len(rivals) > 3:
         names += f"; and {count_of(len(rivals) - 3, 'other setting')}"
     return advice(
-        gain_headline(best, situation.baseline, situation.wording),
+        as_opening(claim(situation, best)),
         Certainty.among_the_best if rivals else Certainty.sure,
-        interval_sentence(best.ratio, situation.baseline, situation.wording),
+        interval_sentence(best.ratio, situation),
         "" if cost is None else f"The same work costs {cost:.2g}x as much.",
         quality_sentence(situation, best),
         f"May be just as good: {names}." if rivals else "",
         tradeoff_sentence(situation, faster_but_unsound[0]) if faster_but_unsound else "",
         chosen=best,
         alternatives=alternatives_to(situation, best),
-        settle=add_blocks_command(situation.manifest, more),
+        settle=add_blocks_command(situation.manifest, more) or _apply_command(situation.manifest),
         settle_blocks=more,
+        purpose=purpose if more else "To use it in your training",
     )
 
 
-def _disturbed(situation: Situation, disturbed: Sequence[SettingFinding]) -> Recommendation:
+def _apply_command(manifest: Manifest) -> str | None:
+    """Return the command that writes the recommended setting into the user's project, if it measures one."""
+    return shlex.join(["accelsweep", "apply", manifest.sweep]) if manifest.entry is not None else None
+
+
+def _disturbed(
+    situation: Situation, disturbed: Sequence[SettingFinding], worse: Sequence[SettingFinding]
+) -> Recommendation:
     total = sum(setting.ratio is not None for setting in situation.settings)
-    were = "was" if total == 1 else "were"
-    retry = shlex.join(["accelsweep", "retry", situation.manifest.sweep, "--outcome", "disturbed"])
-    return advice(
-        f"Nothing can be recommended: {len(disturbed)} of {count_of(total, 'comparison')} {were} disturbed",
+    were = f"{len(disturbed)} of {count_of(total, 'comparison')} {'was' if total == 1 else 'were'} disturbed"
+    given = advice(
+        as_opening(claim(situation, worse[0])) if worse else f"No answer yet: {were}",
         Certainty.disturbed,
-        with_full_stop(f"The first: {disturbed[0].verdict_reason}"),
+        f"{_evidence(situation, worse[0])} {were}." if worse else "",
+        with_full_stop(as_opening(f"{disturbed[0].label}: {disturbed[0].verdict_reason}")),
         "Stop other work on the machine, and measure the disturbed runs again.",
-        settle=f"{retry} && {sweep_command(situation.manifest)}",
+        fastest=worse[0] if worse else None,
     )
+    return given.model_copy(update=_measuring_again(situation))
+
+
+def _measuring_again(situation: Situation) -> dict[str, Any]:
+    """Return the fields of a recommendation that advise to measure the disturbed runs again."""
+    runs, seconds = _disturbed_runs(situation), situation.run_seconds
+    return {
+        "settle": retry_command(situation.manifest),
+        "settle_minutes": None if seconds is None else round_significant(runs * seconds / 60),
+        "settle_purpose": f"To measure the {count_of(runs, 'disturbed run')} again",
+    }
+
+
+def _disturbed_runs(situation: Situation) -> int:
+    return sum(any(doubt.disturbing for doubt in run.doubts) for setting in situation.settings for run in setting.runs)
+
+
+def _rated_runs(situation: Situation) -> int:
+    return sum(run.rate is not None for setting in situation.settings for run in setting.runs)
 
 
 def _keep_baseline(situation: Situation, baseline: SettingFinding, worse: Sequence[SettingFinding]) -> Recommendation:
@@ -193,15 +227,14 @@ def _keep_baseline(situation: Situation, baseline: SettingFinding, worse: Sequen
     others = len(situation.having(*LESS, Verdict.same)) + len(worse)
     if not others:
         return nothing_to_compare(situation)
-    why = f"nothing faster keeps its {quality_name(situation)}" if worse else situation.wording.nothing
-    name = short_name(baseline, None, MOST_WORDS - 2 - len(why.split()))
+    why = claim(situation, worse[0]) if worse else situation.wording.nothing
     beyond = situation.wording.beyond.format(f"{situation.rules.threshold * 100:.2g} %")
     return advice(
-        f"Stay with {name}: {why}",
+        f"Stay with {headline_name(baseline, None)}: {why}",
         Certainty.sure,
+        _evidence(situation, worse[0]) if worse else "",
         f"None of the {count_of(others, 'other setting')} that could be compared {beyond}"
         f"{' without losing quality' if worse else ''}.",
-        tradeoff_sentence(situation, worse[0]) if worse else "",
         chosen=baseline,
         alternatives=alternatives_to(situation, baseline),
     )
@@ -210,17 +243,35 @@ def _keep_baseline(situation: Situation, baseline: SettingFinding, worse: Sequen
 def _not_yet(
     situation: Situation, undecided: Sequence[SettingFinding], worse: Sequence[SettingFinding]
 ) -> Recommendation:
+    """Explain which comparisons are open; both lists are sorted fastest first."""
     total = len(situation.having(*LESS, Verdict.same)) + len(worse) + len(undecided)
     more = _more_repeats(situation, [_ratio(setting) for setting in undecided])
     repeats = count_of(situation.repeats, "repeat")
+    are_open = f"{len(undecided)} of {count_of(total, 'comparison')} {'is' if total == 1 else 'are'} undecided"
+    best = undecided[0]
+    highest = f": {ratio_text(best.ratio, situation.baseline_name, situation.wording)}" if best.ratio else ""
     return advice(
-        f"Nothing can be recommended yet: {len(undecided)} of {count_of(total, 'comparison')} undecided",
+        as_opening(claim(situation, worse[0]))
+        if worse
+        else f"Nothing is shown to be {situation.wording.more} yet: {are_open}",
         Certainty.not_yet,
+        f"{_evidence(situation, worse[0])} {are_open}." if worse else f"Highest so far is {best.label}{highest}.",
         f"There {'is' if situation.repeats == 1 else 'are'} {repeats}; {MORE_REPEATS if more else QUIETER_RUNS}.",
-        tradeoff_sentence(situation, worse[0]) if worse else "",
+        fastest=worse[0] if worse else best,
         settle=add_blocks_command(situation.manifest, more),
         settle_blocks=more,
+        purpose="To decide the open comparisons",
     )
+
+
+def _evidence(situation: Situation, setting: SettingFinding) -> str:
+    """Return the sentences behind a headline: the interval of the ratio, and the quality."""
+    assert setting.ratio is not None
+    return f"{interval_sentence(setting.ratio, situation)} {quality_sentence(situation, setting)}"
+
+
+def _fastest_first(settings: Iterable[SettingFinding]) -> list[SettingFinding]:
+    return sorted(settings, key=lambda setting: (-_ratio(setting), setting.setting))
 
 
 def _more_repeats(situation: Situation, ratios: Sequence[float]) -> int:

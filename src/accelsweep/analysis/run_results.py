@@ -11,8 +11,10 @@ from typing import Any
 from accelsweep.config.setting import label
 from accelsweep.metrics import Metric, rate_unit
 from accelsweep.plain_json import canonical_json, sha256_text
+from accelsweep.records.early_decisions import EarlyDecision
 from accelsweep.records.findings import Origin
 from accelsweep.records.plan import Manifest, PlannedSetting
+from accelsweep.records.run_record import EarlierAttempt
 from accelsweep.results import Doubt, Effective, Outcome, Traits
 from accelsweep.run_config import SettingConfig
 from accelsweep.run_environment import Checkout, HardwareKind, RunEnvironment
@@ -24,7 +26,8 @@ class RunRow:
     """A planned run with the values from its record, or an unsupported setting (`run` is None).
 
     Field names match `records.run_record.Record`, except that the parts of the fingerprint are separate fields. Fields
-    that only a record can fill are empty or None if there is no record. `wall_seconds` is in seconds; times are in UTC,
+    that only a record can fill are empty or None if there is no record. `decision` is why a run was left out, if its
+    outcome is `decided`. `wall_seconds` is in seconds; times are in UTC,
     formatted as ISO 8601.
     """
 
@@ -54,6 +57,8 @@ class RunRow:
     doubts: tuple[Doubt, ...] = ()
     record_sha256: str | None = None
     traits: Traits | str | None = None
+    decision: EarlyDecision | None = None
+    earlier_attempts: tuple[EarlierAttempt, ...] = ()
 
     @property
     def recorded(self) -> bool:
@@ -131,6 +136,11 @@ class SettingRuns:
     def rated(self) -> tuple[RunRow, ...]:
         """The runs that have a rate."""
         return tuple(run for run in self.runs if self.rate(run))
+
+    @cached_property
+    def decision(self) -> EarlyDecision | None:
+        """Why some of the setting's runs were left out; None if none was."""
+        return next((run.decision for run in self.runs if run.decision is not None), None)
 
     @cached_property
     def config(self) -> SettingConfig | None:
@@ -276,15 +286,3 @@ def setting_series(
             rest = {key: value for key, value in group.config.raw.items() if key not in free}
             found.setdefault((group.hardware, canonical_json([rest, same(group)])), []).append(group)
     return [members for members in found.values() if len(members) > 1]
-
-
-def series_label(axes: Mapping[str, Any], free: Collection[str], *suffix: str) -> str:
-    """Return a short label for a series: the axes that are constant within it, followed by `suffix`."""
-    parts = [
-        str(value)
-        if key in ("accelerator", "precision")
-        else f"{'batch ' if key == 'batch_size' else key + '='}{value}"
-        for key, value in axes.items()
-        if key not in free
-    ]
-    return " | ".join([*parts, *suffix]) or "all settings"

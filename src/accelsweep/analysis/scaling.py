@@ -30,8 +30,9 @@ from accelsweep.analysis.intervals import (
     t_interval,
     variance,
 )
-from accelsweep.analysis.run_results import SettingRuns, series_label, setting_series
+from accelsweep.analysis.run_results import SettingRuns, setting_series
 from accelsweep.analysis.simultaneous_intervals import simultaneous_intervals
+from accelsweep.config.setting import series_label
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import BatchCurve, DeviceCount, LawForm, ScalingLaw, ScalingPoint
 from accelsweep.results import Outcome

@@ -39,12 +39,13 @@ _SCRIPT_OVERRIDE_KEY = re.compile(r"([+~]*(?:(?:project|sweep)\.)?)([\w.@/-]+)")
 
 @dataclass(frozen=True)
 class Context:
-    """Inputs to a setting's finding other than its own runs."""
+    """Inputs to a setting's finding other than its own runs; `repeated` settings ran on several kinds of hardware."""
 
     hardware: Mapping[HardwareKind, str]
     family: Family
     outlying: Collection[str]
     overlapping: Collection[str]
+    repeated: Collection[str]
     manifest: Manifest
 
 
@@ -58,12 +59,12 @@ def build_finding(
 ) -> SettingFinding:
     """Return a setting's finding; `levels` is the doubt from `two_levels`, if there is one."""
     doubts = [*comparison.doubts, *setting_doubts(group, context.outlying, context.overlapping), levels]
-    metrics = summaries(group)
+    metrics, hardware = summaries(group), context.hardware.get(group.hardware)
     return SettingFinding(
         setting=group.setting,
-        label=group.label,
+        label=f"{group.label}, {hardware}" if hardware and group.setting in context.repeated else group.label,
         axes=group.planned.axes,
-        hardware=context.hardware.get(group.hardware),
+        hardware=hardware,
         planned=sum(run.run is not None for run in group.runs),
         measured=len(group.measured),
         outcomes=count_outcomes(group.runs),
@@ -96,6 +97,7 @@ def _point(run: RunRow, group: SettingRuns, partner: SettingRuns | None) -> RunP
         repeat=run.repeat or 0,
         block=run.block or "",
         position=run.position,
+        earlier_attempts=run.earlier_attempts,
         outcome=run.outcome,
         reason=run.reason,
         rate=None if rate is None else round_significant(rate),

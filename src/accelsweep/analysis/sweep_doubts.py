@@ -19,7 +19,7 @@ from accelsweep.analysis.intervals import MIN_PAIRS, mean
 from accelsweep.analysis.run_results import RunRow, SettingRuns
 from accelsweep.analysis.simultaneous_intervals import Pair, pools
 from accelsweep.devices.datasheets import datasheet_flops_per_second
-from accelsweep.results import Doubt
+from accelsweep.results import Doubt, Outcome
 from accelsweep.run_environment import HardwareKind
 from accelsweep.significant_digits import count_of
 
@@ -53,8 +53,9 @@ def setting_doubts(group: SettingRuns, outlying: Collection[str], overlapping: C
         runs = sum(any(doubt.code == code for doubt in run.doubts) for run in group.measured)
         message = f"{runs} of {measured} runs: {first.message}"
         found.append(Doubt(code=code, message=message, remedy=first.remedy))
-    if 0 < measured < len(group.runs):
-        message = f"{measured} of {len(group.runs)} planned repeats were measured; the others are not missing at random"
+    planned = sum(run.outcome is not Outcome.decided for run in group.runs)
+    if 0 < measured < planned:
+        message = f"{measured} of {planned} planned repeats were measured; the others are not missing at random"
         remedy = "check why the runs failed, then run again"
         found.append(Doubt(code="missing_repeats", message=message, remedy=remedy))
     if 0 < rated < measured and group.rate_metric == "results_per_hour":

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from accelsweep.config.schema import Config, checked_config, without_defaults
 from accelsweep.devices.kinds import kind_or_unknown
@@ -121,112 +122,82 @@ def override_value(value: Any) -> str:
     return value if isinstance(value, str) else canonical_json(value)
 
 
-class _Parts(NamedTuple):
-    """The values of the common axes (None if an axis is not swept), and the other axes."""
+# A setting has one name, in plans, terminals, reports, files and MLflow. It consists of its values on the axes: what
+# all settings of a sweep have in common is stated once, in headings.
 
-    accelerator: Any
-    devices: Any
-    precision: Any
-    batch_size: Any
-    others: dict[str, Any]
+_PRECISIONS = {"32-true": "32-bit", "64-true": "64-bit", "16-true": "16-bit"}
+"""Maps a precision to its name; other precisions are shown under their own names."""
 
-    @property
-    def count(self) -> Any:
-        """The number of devices; 1 if only the device kind is swept, None if neither is swept."""
-        return 1 if self.devices is None and self.accelerator is not None else self.devices
+_COMMON_AXES = ("batch_size", "precision", "accelerator", "devices")
+
+_NUMBERED_OPTION = re.compile(r"\d+_(?=[a-z])")
+"""The number that orders the options of a config group, such as `2_larger_batch`, which are named by their words."""
 
 
-def _parts(axes: Mapping[str, Any]) -> _Parts:
-    others = dict(axes)
-    accelerator, devices, precision, batch_size = (others.pop(key, None) for key in _Parts._fields[:-1])
-    return _Parts(accelerator, devices, precision, batch_size, others)
+def label_parts(axes: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the parts of a setting's name: `batch 128`, `32-bit`, `2 processes`, `width=64`.
 
-
-def _if_swept(prefix: str, value: Any) -> list[str]:
-    return [] if value is None else [f"{prefix}{value}"]
+    A dotted key is shortened to its last word unless another axis ends in the same word.
+    """
+    batch, precision, accelerator, devices = (axes.get(key) for key in _COMMON_AXES)
+    others = {key: value for key, value in axes.items() if key not in _COMMON_AXES}
+    words = Counter(key.rpartition(".")[2] for key in others)
+    parts = [
+        *([] if batch is None else [f"batch {batch}"]),
+        *([] if precision is None else [_PRECISIONS.get(str(precision), str(precision))]),
+        *([] if accelerator is None and devices is None else [_describe_devices(accelerator, devices)]),
+    ]
+    for key, value in others.items():
+        word = key.rpartition(".")[2]
+        text = override_value(value)
+        is_numbered = _NUMBERED_OPTION.match(text) is not None
+        parts.append(option_words(text) if is_numbered else f"{word if words[word] == 1 else key}={text}")
+    return tuple(map(masked, parts))
 
 
 def label(axes: Mapping[str, Any]) -> str:
-    """Return a setting's short label: `cuda x2 | bf16-mixed | batch 256 | model.width=64`."""
-    parts = _parts(axes)
-    unswept = [] if parts.count is None else [_describe_devices(None, parts.count)]
-    texts = [
-        *(unswept if parts.accelerator is None else _if_swept(f"{parts.accelerator} x", parts.count)),
-        *_if_swept("", parts.precision),
-        *_if_swept("batch ", parts.batch_size),
-        *(f"{key}={override_value(value)}" for key, value in parts.others.items()),
-    ]
-    return masked(" | ".join(texts)) or "the only setting"
+    """Return a setting's name: `batch 128, 32-bit, 2 processes`."""
+    return ", ".join(label_parts(axes)) or "the only setting"
+
+
+def series_label(axes: Mapping[str, Any], free: Collection[str], *more: str) -> str:
+    """Return the name of settings that differ in the `free` axes only: the other parts of their names, then `more`."""
+    parts = label_parts({key: value for key, value in axes.items() if key not in free})
+    return ", ".join([*parts, *more]) or "all settings"
 
 
 def repeat_label(setting: str, repeat: int) -> str:
-    """Return the short label of a run, given its setting's label: `cpu x2 | batch 32, repeat 0`."""
+    """Return the name of a run, given its setting's name: `batch 32, 2 processes, repeat 0`."""
     return f"{setting}, repeat {repeat}"
 
 
-_PRECISIONS = {
-    "32-true": ("32-bit", "fp32"),
-    "64-true": ("64-bit", "fp64"),
-    "16-true": ("16-bit", "16-true"),
-    "16-mixed": ("16-mixed", "fp16"),
-    "bf16-mixed": ("bf16-mixed", "bf16"),
-}
-"""Maps a precision to its long and short names; other precisions are shown under their own names."""
+def option_words(option: str) -> str:
+    """Return the words of a numbered option of a config group: `2_larger_batch` becomes `larger batch`."""
+    return _NUMBERED_OPTION.sub("", option, count=1).replace("_", " ")
 
 
-def _precision(parts: _Parts, form: Literal[0, 1]) -> list[str]:
-    name = str(parts.precision)
-    return [] if parts.precision is None else [_PRECISIONS.get(name, (name, name))[form]]
+def shared_label(axes: Collection[str], settings: Iterable[Mapping[str, Any]]) -> str:
+    """Return what all settings of a sweep over these axes have in common, for its heading: `32-bit, 1 process`.
 
-
-def axis_descriptions(axes: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the parts of a setting's name in prose: `32-bit`, `1 process`, `batch 128`, `model.width=64`."""
-    parts = _parts(axes)
-    texts = [
-        *_precision(parts, 0),
-        *([] if parts.count is None else [_describe_devices(parts.accelerator, parts.count)]),
-        *_if_swept("batch ", parts.batch_size),
-        *(f"{key}={override_value(value)}" for key, value in parts.others.items()),
-    ]
-    return tuple(map(masked, texts))
-
-
-def describe_axes(axes: Mapping[str, Any]) -> str:
-    """Return a setting's name in prose: `32-bit, 1 process, batch 128`."""
-    return ", ".join(axis_descriptions(axes)) or "the only setting"
-
-
-def short_label(axes: Mapping[str, Any]) -> str:
-    """Return a setting's name for a narrow column: `cuda x2, bf16, b256, width=64`."""
-    parts = _parts(axes)
-    devices = " ".join([*_if_swept("", parts.accelerator), *_if_swept("x", parts.devices)])
-    texts = [
-        *filter(None, [devices]),
-        *_precision(parts, 1),
-        *_if_swept("b", parts.batch_size),
-        *(f"{key.rpartition('.')[2]}={override_value(value)}" for key, value in parts.others.items()),
-    ]
-    return masked(", ".join(texts)) or "the only setting"
+    Each of the `settings` maps the keys of interest to its values.
+    """
+    values = {key: [setting.get(key) for setting in settings] for key in _COMMON_AXES if key not in axes}
+    return ", ".join(label_parts({key: own[0] for key, own in values.items() if own and own == own[:1] * len(own)}))
 
 
 def shared_devices(axes: Collection[str], configs: Iterable[SettingConfig]) -> str:
-    """Return the device kind and count for a heading, unless swept: ` on cpu x1`, ` on 2 devices`.
-
-    Setting labels omit these if they are not swept. Values that differ between the `configs` are also left out.
-    """
-    configs = list(configs)
-    kinds = set() if "accelerator" in axes else {config.accelerator for config in configs}
-    counts = set() if "devices" in axes else {config.devices for config in configs}
-    kind, count = (values.pop() if len(values) == 1 else None for values in (kinds, counts))
-    if kind is not None:
-        return f" on {kind}" + (f" x{count}" if count is not None else "")
-    return f" on {count} devices" if count not in (None, 1) else ""
+    """Return the kind and number of devices that all settings share, for a heading: ` on 1 process`, ` on GPU`."""
+    used = [{"accelerator": config.accelerator, "devices": config.devices} for config in configs]
+    shared = shared_label(axes, used)
+    return f" on {shared}" if shared else ""
 
 
 def _describe_devices(accelerator: Any, count: Any) -> str:
-    """Return `2 processes` for a CPU, `1 GPU`, `2 a100 GPUs`, or `4 devices` if the device kind is not swept."""
+    """Return `2 processes` for a CPU, `2 a100 GPUs`, `4 devices` without a kind; `CPU` or `GPU` without a count."""
     kind, _, model = str(accelerator).partition(":")
     names = kind_or_unknown(kind)
+    if count is None:
+        return " ".join(filter(None, (model, "CPU" if kind == "cpu" else names.unit)))
     units = names.unit if count == 1 else names.units
     if not model:
         return f"{count} {units}"

@@ -14,9 +14,9 @@ from accelsweep import registry
 from accelsweep.signals import exit_code_of, parser_for
 
 _FRONT = (
-    "A setting is off the Pareto front if the intervals show another to be as good in every respect and better in "
-    "one. If there are too few runs to tell, it stays on the front. The recommended setting and its alternatives are "
-    "labelled."
+    "Marks are those of the speed-ups. A pale mark is off the Pareto front: the intervals show another setting to be "
+    "as good in every respect and better in one. If there are too few runs to tell, it stays on the front. A ring "
+    "marks the recommended setting."
 )
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from accelsweep import registry
-from accelsweep.config.setting import describe_axes
-from accelsweep.metrics import MEMORY_METRICS
+from accelsweep.metrics import MEMORY_METRICS, quality_name
 from accelsweep.records.estimates import Estimate
-from accelsweep.records.findings import Certainty, Choice, Findings, Recommendation, SettingFinding
+from accelsweep.records.findings import Choice, Findings, SettingFinding
 from accelsweep.records.layout import RunsPlace
 from accelsweep.records.run_record import doubt_description
 from accelsweep.report import formatting as fmt
@@ -33,6 +31,7 @@ from accelsweep.report.report_tables import build_tables
 from accelsweep.report.setting_table import ENERGY, absent_metrics, cost_of, metric_entry, quality_words
 from accelsweep.report.table_model import ReportTable
 from accelsweep.results import Doubt, Outcome
+from accelsweep.significant_digits import is_uninformative, significant
 from accelsweep.tasks import PROCESS_RATE
 
 FIRST_FIGURE = "speedup"
@@ -43,24 +42,21 @@ _COSTS = (("usd_per_result", "Cost of a result"), ("usd_per_million_samples", "C
 
 @dataclass(frozen=True)
 class Tile:
-    """A number on the first screen: its name, its value, and a smaller line with interval and baseline."""
+    """A number on the first screen: its name, its value, a smaller line such as its interval, and the baseline's."""
 
     name: str
     value: str
     detail: str = ""
+    baseline: str = ""
 
 
 @dataclass(frozen=True)
 class MainDoubt:
-    """The main reason for doubt.
-
-    `code` is empty if the result is merely unsettled; `minutes` is empty if the time is unknown.
-    """
+    """The main reason for doubt."""
 
     text: str
     code: str
     remedy: str
-    minutes: str
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,9 @@ class Content:
     """
 
     findings: Findings
+    heading: tuple[str, ...]
     tiles: tuple[Tile, ...]
+    tiles_title: str
     main_doubt: MainDoubt | None
     provenance: tuple[str, ...]
     scope: tuple[str, ...]
@@ -85,8 +83,24 @@ class Content:
 
     @property
     def headline(self) -> str:
-        """The answer in at most twelve words, or the full sentence if there is no headline."""
+        """The answer, or the full sentence if there is no headline."""
         return self.findings.recommendation.headline or self.findings.recommendation.sentence
+
+    @property
+    def chip(self) -> str:
+        """How far to trust the headline, in words: `sure`, `accuracy open`."""
+        name = quality_name(self.findings.quality_metric)
+        return self.findings.recommendation.certainty.replace("quality", name)
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether anything was measured. If not, the report states the reason once and leaves out what is empty."""
+        return any(setting.measured for setting in self.findings.settings)
+
+    @property
+    def shown_tables(self) -> list[ReportTable]:
+        """The tables that the report shows."""
+        return [table for table in self.tables if table.rows or self.has_numbers]
 
     @property
     def first_figure(self) -> Figure | Skipped:
@@ -107,30 +121,37 @@ class Content:
 
     @property
     def alternatives(self) -> list[tuple[str, str, str]]:
-        """The title, label and sentence of each alternative; the sentence does not repeat the title."""
+        """The title, label and sentence of each alternative; the sentence repeats neither title nor label."""
+        labels = {
+            choice: next((one.label for one in self.findings.settings if choice.chooses(one)), choice.setting)
+            for choice in self.findings.recommendation.alternatives
+        }
         return [
             (
                 choice.title,
-                next((setting.label for setting in self.findings.settings if choice.chooses(setting)), choice.setting),
-                fmt.sentence(choice.sentence.removeprefix(f"{choice.title}: ")),
+                label,
+                fmt.sentence(choice.sentence.removeprefix(f"{choice.title}: ").removeprefix(f"{label}: ")),
             )
-            for choice in self.findings.recommendation.alternatives
+            for choice, label in labels.items()
         ]
 
 
 def build_content(raw: Findings, folder: RunsPlace, method: str | None = None) -> Content:
     """Return the content of the report on these findings; `folder` provides the raw steps of the runs to draw."""
-    findings = _with_prose_labels(printable_findings(raw))
+    findings = printable_findings(raw)
     figures = build_figures(findings, folder)
     baseline = next((setting for setting in findings.settings if setting.setting == findings.baseline), None)
-    chosen = _chosen(findings, findings.recommendation.choice)
-    judged = chosen or baseline
+    advice = findings.recommendation
+    named = _chosen(findings, advice.choice or advice.fastest)
+    judged = named or baseline
     doubts = tuple(dict.fromkeys([*(judged.doubts if judged else ()), *findings.doubts]))
     pictures = setting_series(findings, folder)
     return Content(
         findings=findings,
-        tiles=build_tiles(findings, chosen, baseline),
-        main_doubt=main_doubt(findings.recommendation, doubts),
+        heading=tuple(_heading(findings)),
+        tiles=build_tiles(findings, named, baseline),
+        tiles_title=_tiles_title(findings, named, baseline),
+        main_doubt=main_doubt(doubts),
         provenance=tuple(_provenance(findings)),
         scope=tuple(_scope(findings)),
         doubts=doubts,
@@ -165,33 +186,27 @@ def build_figures(findings: Findings, folder: RunsPlace) -> list[Figure | Skippe
     return sorted(figures, key=lambda figure: order.index(figure.name))
 
 
-def _with_prose_labels(findings: Findings) -> Findings:
-    """Label settings in prose, as in the headline, adding the hardware if a setting ran on more than one kind."""
-    names = Counter(setting.setting for setting in findings.settings)
-    settings = []
-    for setting in findings.settings:
-        hardware = f", {setting.hardware}" if names[setting.setting] > 1 else ""
-        settings.append(setting.model_copy(update={"label": describe_axes(setting.axes) + hardware}))
-    return findings.model_copy(update={"settings": tuple(settings)})
-
-
 def _chosen(findings: Findings, choice: Choice | None) -> SettingFinding | None:
     return next((setting for setting in findings.settings if choice and choice.chooses(setting)), None)
 
 
-def build_tiles(findings: Findings, chosen: SettingFinding | None, baseline: SettingFinding | None) -> tuple[Tile, ...]:
-    """Return tiles with the rate, memory, quality, and cost or energy of the chosen setting or else the baseline."""
+def _heading(findings: Findings) -> Iterator[str]:
+    """Yield the experiment, the sweep, and what all measured settings have in common."""
+    if findings.experiment and findings.experiment != findings.sweep:
+        yield f"Experiment {findings.experiment}"
+    yield f"{'sweeps merged by hardware' if findings.merged else 'sweep'} {findings.sweep}"
+    if findings.shared:
+        yield f"all with {findings.shared}"
+
+
+def build_tiles(findings: Findings, named: SettingFinding | None, baseline: SettingFinding | None) -> tuple[Tile, ...]:
+    """Return tiles with the rate, memory, quality, and cost or energy of the named setting or else the baseline."""
     baseline = baseline if baseline is not None and baseline.measured else None
-    setting = chosen or baseline
+    setting = named or baseline
     if setting is None:
         return ()
     other = baseline if baseline is not setting else None
-    rate = _tile(
-        capitalized(fmt.rate_title(findings.rate_metric)),
-        setting.rate,
-        other.rate if other else None,
-        "" if other else "of the baseline",
-    )
+    rate = _tile(capitalized(fmt.rate_title(findings.rate_metric)), setting.rate, other.rate if other else None)
     return (
         rate,
         _memory_tile(setting, other),
@@ -200,27 +215,31 @@ def build_tiles(findings: Findings, chosen: SettingFinding | None, baseline: Set
     )
 
 
+def _tiles_title(findings: Findings, named: SettingFinding | None, baseline: SettingFinding | None) -> str:
+    """Return which setting the tiles show: `Recommended: batch 128`, `Fastest: batch 128`, `Baseline: batch 32`."""
+    if named is None:
+        return f"Baseline: {baseline.label}" if baseline is not None and baseline.measured else ""
+    title = "Recommended" if findings.recommendation.choice else "Fastest"
+    return f"{title}: {'the baseline, ' if named is baseline else ''}{named.label}"
+
+
 def _tile(name: str, value: Estimate | None, baseline: Estimate | None, *more: str) -> Tile:
     """Return a tile showing an estimate with its interval, and the baseline's value without one."""
     text, bracket, interval = fmt.estimate_text(value).partition(" [")
-    details = [
-        f"[{interval}" if bracket else "",
-        *more,
-        f"baseline {fmt.estimate_text(baseline).partition(' [')[0]}" if baseline is not None else "",
-    ]
-    return Tile(name, text.partition(" (no interval")[0], ", ".join(filter(None, details)))
+    details = [f"[{interval}" if bracket else "", *more]
+    below = f"baseline {fmt.estimate_text(baseline).partition(' [')[0]}" if baseline is not None else ""
+    return Tile(name, text.partition(" (no interval")[0], ", ".join(filter(None, details)), below)
 
 
 def _memory_tile(setting: SettingFinding, other: SettingFinding | None) -> Tile:
-    entry = metric_entry(setting, MEMORY_METRICS)
-    details = [setting.memory_description if entry.order is not None else entry.detail]
+    entry, below = metric_entry(setting, MEMORY_METRICS), ""
     if other is not None and (baseline := metric_entry(other, MEMORY_METRICS)).order is not None:
-        details.append(f"baseline {baseline.text}")
-    return Tile("Memory", entry.text, ", ".join(filter(None, details)))
+        below = f"baseline {baseline.text}"
+    return Tile("Memory", entry.text, setting.memory_description if entry.order is not None else entry.detail, below)
 
 
 def _quality_tile(findings: Findings, setting: SettingFinding, other: SettingFinding | None) -> Tile:
-    title = capitalized((findings.quality_metric or "quality").removeprefix("val_"))
+    title = capitalized(quality_name(findings.quality_metric))
     if setting.quality is None:
         can_be_measured = findings.quality_metric is None and findings.rate_metric != PROCESS_RATE
         return Tile(title, fmt.ABSENT, "set measure.quality_metric" if can_be_measured else "")
@@ -228,7 +247,8 @@ def _quality_tile(findings: Findings, setting: SettingFinding, other: SettingFin
         finding.quality.model_copy(update={"unit": ""}) if finding and finding.quality else None
         for finding in (setting, other)
     )
-    return _tile(title, quality, baseline, quality_words(setting) if other else "")
+    tile = _tile(title, quality, baseline, quality_words(setting) if other else "")
+    return replace(tile, value=significant(setting.quality.value))  # as in the headline
 
 
 def _cost_tile(findings: Findings, setting: SettingFinding, other: SettingFinding | None) -> Tile:
@@ -239,21 +259,14 @@ def _cost_tile(findings: Findings, setting: SettingFinding, other: SettingFindin
     return Tile("Cost", "not known", note or "add prices=NAME")
 
 
-def main_doubt(advice: Recommendation, doubts: Sequence[Doubt]) -> MainDoubt | None:
-    """Return the main reason for doubt, preferably a disturbance, and how long the advised command takes."""
-    time = fmt.in_about(advice).removeprefix(", in ")
-    minutes = ""
-    if advice.settle_blocks and time:
-        repeats = fmt.count(advice.settle_blocks, "more repeat")
-        minutes = f"{repeats} take{'s' if advice.settle_blocks == 1 else ''} {time}"
-    if doubts:
-        main = next((doubt for doubt in doubts if doubt.disturbing), doubts[0])
-        affected = re.match(r"(\d+ of \d+ runs): ", main.message)
-        text = capitalized(doubt_description(main)) + (f" in {affected[1]}" if affected else "")
-        return MainDoubt(text, main.code, main.remedy, minutes)
-    if advice.certainty is Certainty.sure or not minutes:
+def main_doubt(doubts: Sequence[Doubt]) -> MainDoubt | None:
+    """Return the main reason for doubt, preferably a disturbance."""
+    if not doubts:
         return None
-    return MainDoubt("The result is not settled yet", "", "", minutes)
+    main = next((doubt for doubt in doubts if doubt.disturbing), doubts[0])
+    affected = re.match(r"(\d+ of \d+ runs): ", main.message)
+    text = capitalized(doubt_description(main)) + (f" in {affected[1]}" if affected else "")
+    return MainDoubt(text, main.code, main.remedy)
 
 
 def _provenance(findings: Findings) -> Iterator[str]:
@@ -292,9 +305,9 @@ def _scope(findings: Findings) -> Iterator[str]:
     yield f"{fmt.share(findings.confidence)} confidence in {comparisons}"
     yield f"differences below {fmt.share(findings.threshold)} are treated as no difference"
     effect = findings.smallest_visible_effect
-    if effect is not None:  # percentages are hard to read beyond a doubling of the rate
-        visible = f"differences above {fmt.share(effect)}" if effect < 1.0 else "rates that more than double"
-        yield f"can only detect {visible}"
+    if effect is not None and not is_uninformative(1.0, 1.0 + effect):
+        size = f"difference of {fmt.share(effect)}" if effect < 1.0 else f"ratio of {significant(1.0 + effect)}x"
+        yield f"expected power: 8 of 10 such sweeps would show a true {size}"
 
 
 METHOD = (

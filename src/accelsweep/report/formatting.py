@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
 from accelsweep.records.estimates import Estimate, Summary
@@ -90,6 +91,12 @@ def ratio_text(ratio: Estimate | None, reason: str | None = None) -> str:
     return absent(reason) if ratio is None else format_ratio(ratio.value, ratio.low, ratio.high)
 
 
+def column_unit(values: Sequence[float], unit: str) -> tuple[float, str]:
+    """Return the divisor and the unit that a column's heading shows for all its values: (1.0, "samples/s")."""
+    scale, name = _scaled_unit(max(map(abs, values), default=0.0), unit)
+    return (1.0, unit_word(unit)) if name.startswith("k ") else (scale, name)  # counts up to a million are in full
+
+
 def rate_title(metric: str) -> str:
     """Return the compared metric's heading, such as `rate` or `largest batch`."""
     return METRIC_TITLES.get(metric, "rate")
@@ -118,14 +125,15 @@ def count(value: int, noun: str) -> str:
     return f"{value:,} {noun if value == 1 else noun + 's'}"
 
 
-def in_about(advice: Recommendation) -> str:
-    """Return the advised command's duration as `, in about 4 minutes`; empty if unknown."""
-    minutes = advice.settle_minutes
-    if minutes is None:
-        return ""
-    return (
-        f", in about {count(max(1, round(minutes)), 'minute') if minutes < 90 else count(round(minutes / 60), 'hour')}"
-    )
+def next_step(advice: Recommendation) -> str:
+    """Return what the advised command is for, and its length: `To settle it, 12 more repeats, about 18 minutes`."""
+    minutes, repeats, time = advice.settle_minutes, "", ""
+    if advice.settle_blocks:
+        repeats = f", {count(advice.settle_blocks, 'more repeat')}"
+    if minutes is not None:
+        size, noun = (minutes, "minute") if minutes < 90 else (minutes / 60, "hour")
+        time = f", about {count(max(1, round(size)), noun)}"
+    return f"{advice.settle_purpose}{repeats}{time}"
 
 
 def outcome_words(outcome: Outcome) -> str:

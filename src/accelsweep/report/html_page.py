@@ -27,7 +27,7 @@ from accelsweep.files import lease_folder, write_bytes_atomically
 from accelsweep.records.run_record import doubt_description
 from accelsweep.report.content import Content, method_of
 from accelsweep.report.figures.figure import DataRow, Figure
-from accelsweep.report.formatting import capitalized, in_about, sentence
+from accelsweep.report.formatting import capitalized, next_step, sentence
 from accelsweep.report.table_model import Entry, ReportTable
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -130,7 +130,7 @@ def _environment(folder: Path) -> jinja2.Environment:
     )
     environment.filters |= {
         "sentence": sentence,
-        "in_about": in_about,
+        "next_step": next_step,
         "in_words": doubt_description,
         "capital": capitalized,
     }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterable
 
 from accelsweep.records.run_record import doubt_description
 from accelsweep.report.content import Content, MainDoubt, method_of
 from accelsweep.report.figures.figure import Figure
-from accelsweep.report.formatting import in_about, sentence
+from accelsweep.report.formatting import next_step, sentence
 from accelsweep.report.table_model import Detail, ReportTable
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#+!|~$&@])")
@@ -34,10 +35,11 @@ def code_block(text: str) -> str:
 def render_markdown(content: Content) -> str:
     """Return the whole `report.md`."""
     findings = content.findings
-    parts = [f"# {escape(findings.sweep)}", *_first_screen(content), "## Figures"]
-    parts += [figure_text(figure) for figure in content.other_figures]
-    parts += _list(f"{skipped.caption.title}: not drawn, {skipped.reason}" for skipped in content.skipped)
-    for table in content.tables:
+    parts = [f"# {escape(findings.sweep)}", *_first_screen(content)]
+    if content.has_numbers:
+        parts += ["## Figures", *(figure_text(figure) for figure in content.other_figures)]
+        parts += _list(f"{skipped.caption.title}: not drawn, {skipped.reason}" for skipped in content.skipped)
+    for table in content.shown_tables:
         figure = content.figure_of(table)
         parts += [f"## {table.title}", *([figure_text(figure)] if figure else []), table_text(table)]
         parts += _list(content.absent) if table.name == "settings" else []
@@ -53,23 +55,24 @@ def render_markdown(content: Content) -> str:
 
 def _first_screen(content: Content) -> list[str]:
     advice = content.findings.recommendation
-    parts = [f"**{escape(content.headline)}** ({advice.certainty})", escape(advice.detail)]
+    parts = [f"**{escape(content.headline)}** ({escape(content.chip)})", escape(advice.detail)]
+    parts += [f"{escape(next_step(advice))}:", code_block(advice.settle)] if advice.settle else []
     parts += [figure_text(content.first_figure)] if isinstance(content.first_figure, Figure) else []
     if content.tiles:
-        head = " | ".join(escape(tile.name) for tile in content.tiles)
-        values = " | ".join(escape(f"{tile.value} {tile.detail}") for tile in content.tiles)
-        parts.append(f"| {head} |\n|{' --- |' * len(content.tiles)}\n| {values} |")
+        parts.append(escape(content.tiles_title))
+        rows = [[tile.name for tile in content.tiles], [f"{tile.value} {tile.detail}" for tile in content.tiles]]
+        rows += [[tile.baseline for tile in content.tiles]] if any(tile.baseline for tile in content.tiles) else []
+        head, *values = (f"| {' | '.join(map(escape, row))} |" for row in rows)
+        parts.append("\n".join([head, f"|{' --- |' * len(content.tiles)}", *values]))
     parts += [_main_doubt(content.main_doubt)] if content.main_doubt else []
     parts.append(f"_{escape(' · '.join(content.provenance))}_")
-    parts += ["## How sure this is", escape(" · ".join(content.scope))]
+    parts += ["## How sure this is", escape(" · ".join(content.scope))] if content.has_numbers else []
     if content.doubts:
         parts.append("### Reasons to doubt this")
         parts += _list(
             f"{doubt_description(doubt)} ({doubt.code}): {sentence(doubt.message)} {sentence(doubt.remedy)}"
             for doubt in content.doubts
         )
-    if advice.settle:
-        parts += [f"How to settle it{in_about(advice)}:", code_block(advice.settle)]
     if advice.alternatives:
         parts.append(f"### {advice.alternatives_title}")
         parts.append("\n".join(f"- **{escape(title)}**: {escape(text)}" for title, _, text in content.alternatives))
@@ -79,8 +82,7 @@ def _first_screen(content: Content) -> list[str]:
 def _main_doubt(doubt: MainDoubt) -> str:
     code = f" (`{doubt.code}`)" if doubt.code else ""
     remedy = f": {escape(doubt.remedy)}" if doubt.remedy else ""
-    minutes = f"; {escape(doubt.minutes)}" if doubt.minutes else ""
-    return f"**{escape(doubt.text)}**{code}{remedy}{minutes}."
+    return f"**{escape(doubt.text)}**{code}{remedy}."
 
 
 def figure_text(figure: Figure) -> str:
@@ -94,7 +96,12 @@ def table_text(table: ReportTable) -> str:
     """Return a table with its caption, a link to its CSV and a list of details, or the sentence for an empty table."""
     if not table.rows:
         return escape(table.empty)
+    summary, opening, closing = _list(table.summary), [], []
+    if table.folded:
+        opening, closing = [f"<details><summary>{html.escape(table.folded)}</summary>\n"], ["\n</details>"]
     lines = [
+        *(f"{text}\n" for text in summary),
+        *opening,
         f"{escape(' '.join(filter(None, (table.caption, table.extent))))} [CSV]({table.name}.csv)\n",
         "| " + " | ".join(escape(column.title) for column in table.columns) + " |",
         "|" + "|".join(" ---: " if column.numeric else " --- " for column in table.columns) + "|",
@@ -107,7 +114,7 @@ def table_text(table: ReportTable) -> str:
     for row, details in zip(table.visible_rows, table.details, strict=False):
         text = "; ".join(f"{escape(detail.name)}: {_detail(detail)}" for detail in details)
         lines.append(f"- **{escape(row[0].text)}**: {text}.")
-    return "\n".join(lines)
+    return "\n".join([*lines, *closing])
 
 
 def _detail(detail: Detail) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import vl_convert
@@ -22,18 +23,22 @@ from accelsweep.report.content import Content, build_content
 from accelsweep.report.figures.figure import Figure, placeholder_svg
 from accelsweep.report.html_page import render_page, vega_lite_version
 from accelsweep.report.markdown import render_markdown
+from accelsweep.report.summary_card import SUMMARY_SVG, render_summary
 from accelsweep.report.table_model import to_csv
 from accelsweep.signals import exit_code_of
 
 
-def write_report(folder: ReportPlace) -> Path:
+def write_report(folder: ReportPlace, *, summary: bool = False) -> Path:
     """Write `reports/NAME/` with `write_files`, and return the path of its page."""
-    write_files(folder)
+    write_files(folder, summary=summary)
     return folder.report / PAGE
 
 
-def write_files(folder: ReportPlace, method: str | None = None) -> list[str]:
+def write_files(folder: ReportPlace, method: str | None = None, *, summary: bool = False) -> list[str]:
     """Write `reports/NAME/` from the findings of one or several sweeps, and return the names of its files.
+
+    If `summary` is set, or there is a summary card already, the card is written, too. Its files are not among the
+    names, because it can be drawn again.
 
     The same findings, steps and `method` link produce the same bytes. Other files in the folder are left untouched.
     Raises InputError if there are no findings yet, DamagedFile if they are damaged, AccelsweepError if the folder
@@ -44,8 +49,10 @@ def write_files(folder: ReportPlace, method: str | None = None) -> list[str]:
             f"{folder.findings} is missing; "
             f"generate it with `python -m accelsweep.analysis.analyse_sweep {folder.findings.parent}`"
         )
-    files = render_files(build_content(Findings.read(folder.findings), folder, method))
-    replace_files(files, folder.report)
+    content = build_content(Findings.read(folder.findings), folder, method)
+    files = render_files(content)
+    wants_card = summary or (folder.report / SUMMARY_SVG).exists()
+    replace_files({**files, **(render_summary(content) if wants_card else {})}, folder.report)
     for stale in {path.name for path in folder.report.glob("series-*-*.*")} - files.keys():
         (folder.report / stale).unlink(missing_ok=True)
     return list(files)
@@ -70,8 +77,8 @@ def render_svg(figure: Figure) -> str:
     return str(vl_convert.vegalite_to_svg(figure.static_specification(), vega_lite_version())) + "\n"
 
 
-def replace_files(files: dict[str, str], target: Path) -> None:
-    """Write `files` (name -> text) to the folder `target`; raise AccelsweepError if they cannot be written.
+def replace_files(files: Mapping[str, str | bytes], target: Path) -> None:
+    """Write `files` (name -> text or bytes) to the folder `target`; raise AccelsweepError if they cannot be written.
 
     A reader never sees a partial file, and the page never links to a missing file. CSVs of figures that are no longer
     drawn are removed.
@@ -80,8 +87,8 @@ def replace_files(files: dict[str, str], target: Path) -> None:
         target.mkdir(parents=True, exist_ok=True)
         building = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
         try:
-            for name, text in files.items():
-                (building / name).write_bytes(text.encode("utf-8"))
+            for name, body in files.items():
+                (building / name).write_bytes(body if isinstance(body, bytes) else body.encode("utf-8"))
             for name in sorted(files, key=lambda name: name == PAGE):
                 set_aside_non_file(target / name)
                 (building / name).replace(target / name)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -127,7 +128,25 @@ def failures_table(findings: Findings) -> ReportTable:
         rows=tuple(rows),
         data=data,
         empty="Every planned run was measured.",
+        **_common_reasons(rows),
     )
+
+
+_MAX_REASONS = 5
+
+
+def _common_reasons(rows: Sequence[tuple[Entry, ...]]) -> dict[str, Any]:
+    """Return a `summary` of the most common reasons, with the table folded; nothing if every row has its own reason."""
+    counts = Counter((outcome.text, reason.text) for _, outcome, _, reason in rows)
+    if len(counts) == len(rows):
+        return {}
+    common = [
+        f"{fmt.count(count, 'setting')} {outcome}: {reason.rstrip('.')}."
+        for (outcome, reason), count in counts.most_common(_MAX_REASONS)
+    ]
+    more = len(counts) - len(common)
+    summary = (*common, *([f"{fmt.count(more, 'other reason')}."] if more else []))
+    return {"summary": summary, "folded": f"Show the {fmt.count(len(rows), 'setting')}"}
 
 
 def doubts_table(findings: Findings) -> ReportTable:
@@ -194,6 +213,7 @@ def runs_table(findings: Findings) -> ReportTable:
         rows=tuple(rows),
         data=data,
         empty="No run was planned.",
+        folded="Show the runs behind the numbers",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import to_jsonable_python
 
@@ -18,6 +18,7 @@ from accelsweep.records.run_record import doubt_description
 from accelsweep.registry import Feature
 from accelsweep.report import formatting as fmt
 from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
+from accelsweep.significant_digits import UNKNOWN, common_digits, is_uninformative, rounded, rounded_interval
 from accelsweep.tasks import PROCESS_RATE, SIZE_METRICS
 
 ENERGY = "joules_per_sample"
@@ -71,56 +72,121 @@ def settings_table(findings: Findings, pictures: Collection[str] = ()) -> Report
     )
     quality = fmt.capitalized((findings.quality_metric or "quality").removeprefix("val_"))
     rate, ratio = fmt.rate_title(findings.rate_metric), fmt.ratio_title(findings.rate_metric)
-    titles = ("Setting", rate.capitalize(), ratio.capitalize(), "Verdict", quality, "Doubts")
+    rates = estimate_column([setting.rate for setting in measured], findings.rate_unit)
+    ratios = estimate_column([setting.ratio for setting in measured], "x", ratios=True)
+    qualities = estimate_column([setting.quality for setting in measured], "")
+    memory = _memory_column(measured)
+    columns = (
+        Column("Setting"),
+        *(Column(title, numeric=True) for title in (with_unit(rate.capitalize(), rates.unit), ratio.capitalize())),
+        Column("Verdict"),
+        *(Column(title, numeric=True) for title in (quality, with_unit(_memory_title(measured), memory.unit))),
+        Column("Doubts"),
+    )
     scopes = _common_scopes(measured)
     known = {title for title, names in readings().items() if any(_has_value(setting, names) for setting in measured)}
     caption = (
         f"Measured settings, {'the largest' if findings.rate_metric in SIZE_METRICS else 'fastest'} first; each row "
         f"expands to its other readings. Intervals are in brackets; those of the {ratio}s hold simultaneously at "
         f"{fmt.share(findings.confidence)} confidence. Rates, times to a target, energy and costs are geometric means "
-        "over the repeats. Quality is the mean; memory and the other readings are medians."
+        "over the repeats. Quality is the mean; memory and the other readings are medians. All values of a column have "
+        "as many significant digits as its narrowest interval supports."
     )
     if findings.rate_metric == PROCESS_RATE:
         caption = f"Whole processes are compared, from the start of the command to its exit. {caption}"
     return ReportTable(
         name="settings",
-        stacks=True,
         title="Settings",
         caption=" ".join([caption, *(f"{title}: {scope}." for title, scope in scopes.items())]),
-        columns=tuple(Column(title, title not in ("Setting", "Verdict", "Doubts")) for title in titles),
-        rows=tuple(_row(findings, setting) for setting in measured),
+        columns=columns,
+        rows=tuple(
+            _row(findings, *cells)
+            for cells in zip(measured, rates.cells, ratios.cells, qualities.cells, memory.cells, strict=True)
+        ),
         data=[_csv_row(setting) for setting in findings.settings],
         empty="No setting was measured.",
         details=tuple(tuple(_details(setting, scopes, known, pictures)) for setting in measured),
     )
 
 
-def _row(findings: Findings, setting: SettingFinding) -> tuple[Entry, ...]:
+class Cells(NamedTuple):
+    """A column's cells, which share the unit in its heading and the number of significant digits."""
+
+    unit: str
+    cells: list[Entry]
+
+
+def estimate_column(estimates: Sequence[Estimate | None], unit: str, *, ratios: bool = False) -> Cells:
+    """Return a cell for each estimate, with its interval below it. Ratios carry their `x` themselves."""
+    scale, name = (1.0, "") if ratios else fmt.column_unit([each.value for each in estimates if each], unit)
+    intervals = [
+        (each.value / scale, each.low / scale, each.high / scale)
+        for each in estimates
+        if each and each.low is not None and each.high is not None and not is_uninformative(each.low, each.high)
+    ]
+    digits, suffix = common_digits(intervals, ratios=ratios), "x" if ratios else ""
+
+    def cell(estimate: Estimate | None) -> Entry:
+        if estimate is None:
+            return Entry(fmt.ABSENT, tone="absent")
+        value, low, high = estimate.value, estimate.low, estimate.high
+        if low is None or high is None:
+            return Entry(rounded(value / scale, digits) + suffix, "no interval", order=value)
+        if is_uninformative(low, high):
+            return Entry(UNKNOWN, order=value)
+        middle, left, right = rounded_interval(value / scale, low / scale, high / scale, digits)
+        return Entry(middle + suffix, f"[{left}, {right}]", order=value)
+
+    return Cells(name, list(map(cell, estimates)))
+
+
+_MEMORY_DIGITS = 3
+
+
+def _memory_column(settings: Sequence[SettingFinding]) -> Cells:
+    entries = [metric_entry(setting, MEMORY_METRICS) for setting in settings]
+    scale, name = fmt.column_unit([entry.order for entry in entries if entry.order is not None], "bytes")
+    cells = [
+        entry
+        if entry.order is None
+        else Entry(rounded(entry.order / scale, _MEMORY_DIGITS), setting.memory_description, order=entry.order)
+        for setting, entry in zip(settings, entries, strict=True)
+    ]
+    return Cells(name if any(entry.order is not None for entry in entries) else "", cells)
+
+
+def _memory_title(settings: Sequence[SettingFinding]) -> str:
+    """Return `Peak memory` if that is what every setting's value is."""
+    used = [
+        next((name for name in MEMORY_METRICS if _has_value(setting, (name,))), "process_peak_bytes")
+        for setting in settings
+    ]
+    return "Peak memory" if used and all("peak" in MEMORY_TITLES[name] for name in used) else "Memory"
+
+
+def with_unit(title: str, unit: str) -> str:
+    """Return a heading with the unit of its column, such as `Rate (samples/s)`."""
+    return f"{title} ({unit})" if unit else title
+
+
+def _row(
+    findings: Findings, setting: SettingFinding, rate: Entry, ratio: Entry, quality: Entry, memory: Entry
+) -> tuple[Entry, ...]:
     repeats = "" if setting.measured == setting.planned else f"{setting.measured} of {setting.planned} repeats"
     doubts = "; ".join(doubt_description(doubt) for doubt in setting.doubts)
+    if setting.ratio is None:
+        is_baseline = setting.verdict is Verdict.baseline
+        ratio = Entry("1x", order=1.0) if is_baseline else Entry(setting.verdict.value, tone="absent")
+    quality_detail = quality_words(setting) if setting.quality else setting.quality_verdict
     return (
         Entry(setting.label, repeats, tone="baseline" if setting.setting == findings.baseline else ""),
-        _estimate_entry(setting.rate),
-        _speedup(setting),
+        rate,
+        ratio,
         Entry(setting.verdict.value, tone=setting.verdict.value),
-        _quality(setting),
+        replace(quality, detail=" ".join(filter(None, (quality.detail, quality_detail)))),
+        memory,
         Entry(doubts or "none", tone="doubt" if setting.doubts else "absent"),
     )
-
-
-def _speedup(setting: SettingFinding) -> Entry:
-    if setting.ratio is not None:
-        return Entry(*_split_interval(fmt.ratio_text(setting.ratio)), order=setting.ratio.value)
-    if setting.verdict is Verdict.baseline:
-        return Entry("1x", "by definition", order=1.0)
-    return Entry(setting.verdict.value, tone="absent")
-
-
-def _quality(setting: SettingFinding) -> Entry:
-    if setting.quality is None:
-        return Entry(fmt.ABSENT, setting.quality_verdict, tone="absent")
-    entry = _estimate_entry(setting.quality.model_copy(update={"unit": ""}))  # the heading already specifies the metric
-    return replace(entry, detail=f"{entry.detail} {quality_words(setting)}")
 
 
 def quality_words(setting: SettingFinding) -> str:
@@ -225,6 +291,10 @@ def _details(
         difference = setting.quality_difference.model_copy(update={"unit": ""})
         yield Detail("Quality against the baseline", fmt.estimate_text(difference))
     yield from (Detail("Not measured", reason) for reason in setting.reasons)
+    for point in setting.runs:
+        if point.earlier_attempts:
+            attempts = "; ".join(f"attempt {attempt.attempt}: {attempt.reason}" for attempt in point.earlier_attempts)
+            yield Detail("Measured again", f"repeat {point.repeat}, after {attempts}")
     for doubt in setting.doubts:
         text = f"{doubt_description(doubt)} ({doubt.code}): {doubt.message.rstrip('.')}. {fmt.sentence(doubt.remedy)}"
         yield Detail("Doubt", text)

@@ -45,8 +45,9 @@ class Detail:
 class ReportTable:
     """A table with its caption; `data` contains the raw rows of `NAME.csv`, `empty` is the sentence for an empty table.
 
-    `details` contains the lines shown when each row is expanded; it is empty if rows cannot be expanded. If `stacks` is
-    set, the cells of a row are stacked vertically on a narrow screen.
+    `details` contains the lines shown when each row is expanded; it is empty if rows cannot be expanded. `summary`
+    contains sentences on what the rows have in common. If `folded` is set, it is the text to click on for the table,
+    which the page shows on demand only.
     """
 
     name: str
@@ -57,7 +58,8 @@ class ReportTable:
     data: Sequence[Mapping[str, Any]]
     empty: str
     details: tuple[tuple[Detail, ...], ...] = ()
-    stacks: bool = False
+    summary: tuple[str, ...] = ()
+    folded: str = ""
 
     @property
     def visible_rows(self) -> tuple[tuple[Entry, ...], ...]:

@@ -68,7 +68,7 @@ def projection(name: str, hours: float, usd: float, **fields: Any) -> Offer:
 
 
 def test_the_published_pair_comes_out_as_published(simulated: ModuleType) -> None:
-    """DAWNBench: 97.18 h at 0.533 USD/h against 9.06 h at 0.967 USD/h is 10.7x faster and 5.9x cheaper."""
+    """DAWNBench: 97.18 h at 0.533 USD/h against 9.06 h at 0.967 USD/h is 10.7x as fast and 5.9x cheaper."""
     samples = 10_000_000.0
     rates = {"cpu": samples / 97.18 / 3600, "cuda": samples / 9.06 / 3600}
     prices = Prices.model_validate(yaml.safe_load((shipped_root() / "conf/prices/dawnbench_2018.yaml").read_text()))

@@ -96,7 +96,7 @@ def test_a_claim_agrees_only_if_the_whole_interval_is_within_its_tolerance(judge
     assert finding.verdict is verdict
     assert finding.measured is not None
     assert finding.measured.value == pytest.approx(ratio, rel=0.05)
-    assert finding.labels == ("cpu x1 | batch 64", "cpu x1 | batch 8")
+    assert finding.labels == ("batch 64, CPU", "batch 8, CPU")
 
 
 def test_a_finding_carries_the_reasons_to_differ_and_the_source(judged) -> None:

@@ -10,6 +10,7 @@ from accelsweep.features.claims.model import ClaimFinding, Claims, ClaimVerdict
 from accelsweep.features.claims.page import Verdicts, write_verdicts
 from accelsweep.features.claims.report import in_one_line, tables
 from accelsweep.records.estimates import Estimate
+from accelsweep.records.findings import Certainty
 from accelsweep.report.figures.figure import DARK, LIGHT, Figure, Skipped
 from accelsweep.results import Doubt
 
@@ -82,12 +83,12 @@ def test_an_analogue_has_its_own_row_and_is_marked_in_its_verdict(findings):
 def test_published_values_have_their_own_table(findings):
     assert "published" not in tables_by_name(with_claims(findings, *(claim_finding(),)))
     ours = Estimate(value=0.004, low=0.0039, high=0.0041, unit="s", confidence=0.95, count=3)
-    net = {"claimed": "0.024 to 0.037 s", "against": None, "measured": ours, "labels": ("cuda x1",)}
+    net = {"claimed": "0.024 to 0.037 s", "against": None, "measured": ours, "labels": ("1 GPU",)}
     caffe = claim_finding(figure="FCN-5", published={"Caffe": 0.037, "TF": 0.024}, **net)
     torch = claim_finding(figure="LSTM-32", published={"Torch": 0.096}, **{**net, "measured": None, "reason": "no GPU"})
     table = tables_by_name(with_claims(findings, *(caffe, torch, claim_finding())))["published"]
     assert [column.title for column in table.columns] == ["Figure", "Caffe", "TF", "Torch", "Here"]
-    assert words(table.rows[0])[1:] == [("0.037", ""), ("0.024", ""), ("-", ""), ("4.0 ms [3.9, 4.1]", "cuda x1")]
+    assert words(table.rows[0])[1:] == [("0.037", ""), ("0.024", ""), ("-", ""), ("4.0 ms [3.9, 4.1]", "1 GPU")]
     assert words(table.rows[1])[4] == ("not measured", "no GPU")
     assert "a forum" in table.caption
 
@@ -196,21 +197,70 @@ def sweeps(findings):
     ]
 
 
-def test_the_first_sentence_counts_claims_without_analogues(sweeps):
-    assert Verdicts(tuple(sweeps), WHY_NOT).sentence == (
-        "2 claims with 2 figures: 0 tested here, 1 not testable here, 1 not run. "
-        "In addition, 1 figure of smaller analogues."
+def test_the_headline_is_the_answer_and_the_next_sentence_counts_claims_without_analogues(sweeps):
+    content = Verdicts(tuple(sweeps), WHY_NOT)
+    assert content.headline == "No claim could be tested here"
+    assert content.detail == (
+        "2 claims with 2 figures, 1 not testable here, 1 not run. In addition, 1 figure of smaller analogues."
     )
+
+
+def test_the_headline_says_how_many_figures_agree_and_what_the_others_do(findings):
+    verdicts = (ClaimVerdict.agrees, ClaimVerdict.less, ClaimVerdict.undecided)
+    figures = tuple(page_claim(f"c{number}", verdict, 2.0) for number, verdict in enumerate(verdicts))
+    one = findings.model_copy(update={"sections": {"claims": Claims(figures=figures)}})
+    assert Verdicts((one,), {}).headline == "1 of 3 claimed figures agree; 1 less than claimed, 1 undecided"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "headline", "certainty"),
+    [
+        ([ClaimVerdict.agrees], "c0: 2.0x as fast, claimed more than 1x: agrees", Certainty.sure),
+        (
+            [ClaimVerdict.agrees, ClaimVerdict.less],
+            "1 of 2 claimed figures agrees; c1: 2.0x as fast, claimed more than 1x: less than claimed",
+            Certainty.sure,
+        ),
+        ([ClaimVerdict.undecided], "c0: 2.0x as fast, claimed more than 1x: undecided", Certainty.not_yet),
+    ],
+)
+def test_a_sweep_of_claims_is_headed_by_what_was_found_about_them(findings, verdicts, headline, certainty):
+    figures = tuple(page_claim(f"c{number}", verdict, 2.0) for number, verdict in enumerate(verdicts))
+    advice = Claims(figures=figures).recommendation(None, findings.recommendation)
+    assert (advice.headline, advice.certainty) == (headline, certainty)
+    assert advice.detail.startswith(findings.recommendation.headline)
+    assert advice.choice == findings.recommendation.choice
+
+
+def test_a_claim_that_cannot_be_tested_heads_its_sweep_with_the_reason(findings):
+    claims = Claims(figures=(page_claim("vgg16", ClaimVerdict.not_testable),))
+    advice = claims.recommendation(None, findings.recommendation)
+    assert advice.headline == "vgg16 cannot be tested here: no GPU"
+    assert advice.certainty is Certainty.no_answer
 
 
 def test_a_projection_never_counts_as_tested(sweeps, tmp_path):
     span = {"value": 30, "low": 20, "high": 45}
     one = page_claim("cost", ClaimVerdict.more, projected=span, board="l4", reason="")
     page = write_verdicts(tmp_path, [sweeps[0].model_copy(update={"sections": {"claims": Claims(figures=(one,))}})], {})
-    assert "1 claim with 1 figure: 0 tested here, 1 only projected." in page.read_text()
+    assert "1 claim with 1 figure, 1 only projected." in page.read_text()
+    assert "No claim could be tested here" in page.read_text()
     text = (page.parent / "report.md").read_text()
     assert "projected: more than claimed" in text
     assert "projected onto l4: about 30x, 20 to 45" in text
+
+
+def test_claims_that_were_not_tested_come_last_and_are_folded(sweeps):
+    claims, _, _, untested = Verdicts(tuple(sweeps), WHY_NOT).tables
+    assert [row[0].text for row in claims.rows] == ["vgg16 is faster", "vgg16, analogue"]
+    assert [row[0].text for row in untested.rows] == ["matmul is faster"]
+    assert (untested.summary, untested.folded) == (("1 figure: 1 not run.",), "Show the 1 figure")
+    assert ("Source", "a forum <script>") in [(line.name, line.text) for line in untested.details[0]]
+    few, *_ = Verdicts(tuple(sweeps[1:]), WHY_NOT).tables
+    assert [row[0].text for row in few.rows] == ["matmul is faster"], "a few that were asked for are not folded"
+    many, published, rest = Verdicts(tuple(sweeps[1:] * 13), WHY_NOT).tables
+    assert (len(many.rows), len(many.data), len(rest.rows)) == (0, 13, 13)
+    assert published.folded == "Show what others published"
 
 
 def test_a_claim_that_was_not_run_has_the_reason_and_the_command_that_runs_it(sweeps):
@@ -226,7 +276,8 @@ def test_every_claim_is_on_the_page_in_markdown_and_in_the_data(sweeps, tmp_path
         for words in ("vgg16 is faster", "matmul is faster", "analogue: agrees", "2.0x [1.9, 2.2]", "other hardware"):
             assert words in text, words
         assert "a forum <script>" not in text
-    assert len((page.parent / "claims.csv").read_text().splitlines()) == 4
+    rows = [(page.parent / f"{name}.csv").read_text().splitlines()[1:] for name in ("claims", "untested")]
+    assert [len(lines) for lines in rows] == [3, 1]
     assert "Caffe" in (page.parent / "published.csv").read_text()
 
 

@@ -121,7 +121,7 @@ def test_settings_that_differ_in_another_axis_are_on_different_ladders() -> None
     manifest = make_manifest(settings, 3)
     rungs = rungs_of(analyse(rows, with_ladder(manifest)))
     gains = {rung.ladder: rung.gain.value for rung in rungs if rung.gain}
-    assert gains == pytest.approx({"devices=1": 2.0, "devices=2": 8.0}, rel=0.01)
+    assert gains == pytest.approx({"1 device": 2.0, "2 devices": 8.0}, rel=0.01)
     assert [rung.step for rung in rungs] == [*STEPS[:2], *STEPS[:2]]
 
 

@@ -62,8 +62,8 @@ def test_the_table_has_a_row_for_each_rung_measured_or_not(findings, with_rungs)
     naive, batch, unsupported = ([(entry.text, entry.detail) for entry in row] for row in table.rows)
     assert [naive[0], naive[2], naive[3]] == [("naive", "example-host"), ("-", ""), ("first rung", "")]
     assert batch[0] == ("larger batch", "example-host")
-    assert batch[2] == ("2.0x [1.8, 2.2]", "over naive")
-    assert batch[4] == ("2.0x [1.8, 2.2]", "")
+    assert batch[2] == ("2.0x", "[1.8, 2.2] over naive")
+    assert batch[4] == ("2.0x", "[1.8, 2.2]")
     assert unsupported[1:4] == [("not measured", ""), ("not measured", ""), ("not measured", "no such key")]
     assert (table.data[1]["gain.low"], table.data[2]["gain.low"]) == (1.8, None)
 

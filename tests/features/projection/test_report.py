@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from accelsweep.features.projection.model import FormError, Projection, Projections, Range
-from accelsweep.features.projection.report import TITLE, tables
+from accelsweep.features.projection.report import TITLE, projection_figure, tables
 from accelsweep.features.projection.time_model import fitted
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.report.content import build_content
+from accelsweep.report.figures.figure import Skipped
 from accelsweep.report.markdown import render_markdown
 from accelsweep.report.report_files import render_files
 
@@ -42,7 +43,12 @@ def projecting(findings: Findings) -> Findings:
     return findings.model_copy(update={"sections": {"projection": FOUND}})
 
 
-def test_projections_have_their_own_section(projecting: Findings, example_sweep: SweepFolder) -> None:
+def test_projections_that_differ_have_a_figure_and_a_table_on_demand(
+    projecting: Findings, example_sweep: SweepFolder
+) -> None:
+    fast = ONE.model_copy(update={"device": "h100", "name": "H100", "rate": Range(value=9000, low=6000, high=14000)})
+    several = FOUND.model_copy(update={"devices": (ONE, fast, NONE)})
+    projecting = projecting.model_copy(update={"sections": {"projection": several}})
     files = render_files(build_content(projecting, example_sweep))
     page, text = files["index.html"], files["report.md"]
     assert TITLE in page
@@ -51,6 +57,20 @@ def test_projections_have_their_own_section(projecting: Findings, example_sweep:
     assert "These numbers were not measured" in section
     assert "L4" not in text.partition("## Projections")[0], "it is in neither the summary nor the tables of settings"
     assert "L4" in files["projections.svg"]
+    assert "slowest on L4 (training, mixed precision), fastest on H100" in section
+    assert '<details class="fold"><summary>Show the 3 projections</summary>' in section
+
+
+def test_projections_that_say_the_same_are_a_sentence_without_a_figure(projecting: Findings) -> None:
+    close = ONE.model_copy(update={"device": "t4", "name": "T4", "rate": Range(value=3100, low=1900, high=4500)})
+    alike = [each.model_copy(update={"limit": "starting kernels"}) for each in (ONE, close)]
+    found = FOUND.model_copy(update={"devices": (*alike, NONE)})
+    findings = projecting.model_copy(update={"sections": {"projection": found}})
+    assert tables(findings)[0].summary == (
+        "Too small for any of these GPUs: starting kernels limits it. Projected, not measured: about 2,800 to 3,100 "
+        "samples/s, about 14x the rate measured here.",
+    )
+    assert isinstance(projection_figure(findings), Skipped)
 
 
 def test_a_projection_cannot_be_mistaken_for_a_measurement(projecting: Findings) -> None:

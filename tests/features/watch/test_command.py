@@ -20,7 +20,9 @@ from accelsweep.features.watch.records import expectation_of
 pytestmark = pytest.mark.real
 
 TRAIN = Path(__file__).parents[2] / "projects/plain_script/train.py"
-COMPARED = re.compile(r"accelsweep: [\d,]+ % of what was measured on example-host on 2026-01-05 \(.*, (.*?)\)")
+COMPARED = re.compile(
+    r"accelsweep: [\d,]+ % of what was measured on example-host on 2026-01-05 \(.*? samples/s, (.*?)\)"
+)
 
 
 @pytest.fixture
@@ -45,8 +47,8 @@ def python(code):
 @pytest.mark.parametrize(
     ("words", "setting"),
     [
-        ("--batch-size 32", "1 device | 32-true | batch 32"),
-        ("--batch-size 128 --bf16", "1 device | bf16-mixed | batch 128"),
+        ("--batch-size 32", "batch 32, 32-bit, 1 device"),
+        ("--batch-size 128 --bf16", "batch 128, bf16-mixed, 1 device"),
     ],
 )
 def test_a_script_is_compared_with_the_setting_that_it_shows(home, words, setting):
@@ -63,7 +65,7 @@ def test_of_two_ranks_one_speaks(home):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     done = watch(home, [*torchrun, str(TRAIN), "--epochs", "60"], "--every", "0.05", GLOO_SOCKET_IFNAME="lo")
     assert done.returncode == 0, done.stderr
-    assert {*COMPARED.findall(done.stderr)} == {"2 devices | 32-true | batch 32"}
+    assert {*COMPARED.findall(done.stderr)} == {"batch 32, 32-bit, 2 devices"}
     assert done.stderr.count("the whole training") == 1
 
 

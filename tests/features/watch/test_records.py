@@ -18,7 +18,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_each_trained_setting_has_the_median_rate_of_its_runs(folder):
     rates = {rate.label: rate for rate in measured_rates(folder)}
-    one = rates["1 device | 32-true | batch 32"]
+    one = rates["batch 32, 32-bit, 1 device"]
     runs = [path for path in folder.root.glob("runs/*/record.json") if path.parent.name.startswith(one.setting)]
     found = sorted(Record.read(path).metrics["samples_per_second"].value for path in runs)
     assert one.runs == len(found) == 3

@@ -7,8 +7,13 @@ FEATURE = Feature(
     commands=(
         Command(
             "ab",
-            "Compare commits of your repository, or environments, in the same blocks.",
+            "Compare commits or environments of your code, measured side by side.",
             "accelsweep.features.ab.command:ab",
+            group="Measure",
+            examples={
+                "accelsweep ab main HEAD batch_size=64": "two commits of your project, in the same blocks",
+                "accelsweep ab main HEAD --fail-if slower:2%": "exit code 3 if HEAD is slower, for a CI gate",
+            },
             overrides=True,
         ),
     ),

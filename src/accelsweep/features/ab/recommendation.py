@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accelsweep.analysis.headline import Situation, add_blocks_command, advice, percent_change, sweep_command
-from accelsweep.config.setting import axis_descriptions
+from accelsweep.analysis.headline import (
+    Situation,
+    add_blocks_command,
+    advice,
+    percent_change,
+    retry_command,
+    sweep_command,
+)
+from accelsweep.config.setting import label_parts
 from accelsweep.config.versions import without_version
 from accelsweep.records.estimates import LESS, MORE, Verdict
 from accelsweep.records.findings import Certainty, Recommendation, SettingFinding
@@ -78,7 +85,7 @@ def _comparison_text(setting: SettingFinding, first: str) -> str:
 
 def _label(setting: SettingFinding) -> str:
     """Return a suffix such as ` at batch 256`, or "" if `version` is the only axis."""
-    parts = list(axis_descriptions(without_version(setting.axes)))
+    parts = list(label_parts(without_version(setting.axes)))
     while len(parts) > 1 and len(" ".join(parts).split()) > _MAX_LABEL_WORDS:
         parts.pop(0)
     return f" at {', '.join(parts)}" if parts else ""
@@ -93,7 +100,6 @@ def _certainty(compared: Sequence[SettingFinding]) -> Certainty:
 
 def _rerun_command(manifest: Manifest, compared: Sequence[SettingFinding]) -> str | None:
     """Return the command that remeasures disturbed or missing settings; None if there are none."""
-    command = sweep_command(manifest)
     if any(setting.verdict is Verdict.disturbed for setting in compared):
-        return f"accelsweep retry {manifest.sweep} --outcome disturbed && {command}"
-    return command if any(setting.verdict is Verdict.not_measured for setting in compared) else None
+        return retry_command(manifest)
+    return sweep_command(manifest) if any(setting.verdict is Verdict.not_measured for setting in compared) else None

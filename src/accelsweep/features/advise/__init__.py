@@ -8,8 +8,14 @@ FEATURE = Feature(
     commands=(
         Command(
             "advise",
-            "Show how much hardware a training run needs and which is cheapest, as measured here or projected.",
+            "Find out how much hardware a training needs, and which is cheapest. Uses what was measured here, and "
+            "projections.",
             "accelsweep.features.advise.command:advise_command",
+            group="Decide",
+            examples={
+                "accelsweep advise quickstart --epochs 9 --deadline 24h --prices cloud": "within a day, with prices",
+                "accelsweep advise quickstart --epochs 9 --onto h100-sxm,l4": "what two devices would take",
+            },
         ),
     ),
     answers=("accelsweep.features.advise.command:AdviseAnswer",),

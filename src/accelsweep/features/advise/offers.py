@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pydantic import Field, model_validator
 
 from accelsweep.config.prices import PaymentOption, Prices
-from accelsweep.config.setting import describe_axes
+from accelsweep.config.setting import label
 from accelsweep.devices.datasheets import Datasheet, datasheet, datasheet_of
 from accelsweep.features.projection.model import MemoryFit, Projection, Projections, Range
 from accelsweep.features.projection.scaling import (
@@ -183,7 +183,7 @@ def _measured_offer(setting: SettingFinding, rate: Estimate, tier: Tier, prices:
         name=f"this machine ({device})" if tier is Tier.none else device,
         count=count,
         key=None if sheet is None else sheet.key,
-        form=describe_axes(setting.axes),
+        form=label(setting.axes),
         hours_measured=hours,
         usd_measured=None if usd is None else _over(rate, training.samples / SECONDS_PER_HOUR * usd, "USD"),
         usd_per_hour=usd,

@@ -27,8 +27,10 @@ from accelsweep import registry
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.files import create_exclusively, open_temporary, sha256_file
 from accelsweep.json_documents import Document, Frozen
+from accelsweep.records.early_decisions import EarlyDecisions
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import (
+    EARLY_DECISIONS_FILE,
     FINDINGS_FILE,
     MANIFEST_FILE,
     PAGE,
@@ -67,6 +69,7 @@ _PART = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,119}"
 _PLACES: dict[str, type[Document] | None] = {
     re.escape(PLAN_PLACE): Manifest,
     re.escape(NUMBERS_PLACE): Findings,
+    re.escape(f"sweep/{EARLY_DECISIONS_FILE}"): EarlyDecisions,
     rf"sweep/blocks/({_PART})\.done\.json": Done,
     rf"sweep/blocks/({_PART})\.halt\.json": Halt,
     rf"sweep/blocks/({_PART})\.json": Block,
@@ -168,6 +171,8 @@ def pack(folder: SweepFolder, report: list[str], versions: Mapping[str, str], ta
 def _sources(folder: SweepFolder, report: list[str]) -> Iterator[tuple[str, Path | bytes]]:
     yield PLAN_PLACE, folder.manifest
     yield NUMBERS_PLACE, folder.findings
+    if folder.early_decisions.is_file():
+        yield f"sweep/{EARLY_DECISIONS_FILE}", folder.early_decisions
     yield from _block_sources(folder)
     for run in sorted(path.parent for path in folder.root.glob(f"{RUNS_FOLDER}/*/{RECORD_FILE}*")):
         for path in (*sorted(run.glob(f"{RECORD_FILE}*")), run / STEPS_FILE, run / SERIES_FILE):

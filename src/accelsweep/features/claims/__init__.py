@@ -8,8 +8,13 @@ FEATURE = Feature(
     commands=(
         Command(
             "claims",
-            "Test well-known claims about GPUs on this machine, and write reports/claims.",
+            "Test well-known claims about GPUs on this machine. Writes reports/claims.",
             "accelsweep.features.claims.command:claims",
+            group="Measure",
+            examples={
+                "accelsweep claims --minutes 30": "as many claims as half an hour allows",
+                "accelsweep claims mixed_precision": "one claim",
+            },
         ),
     ),
     config_keys=(ConfigKeys("report", "accelsweep.features.claims.model:ClaimsOptions"),),

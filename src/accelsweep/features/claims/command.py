@@ -27,9 +27,9 @@ from accelsweep.errors import (
     InputError,
     nearest,
 )
-from accelsweep.features.claims.model import GROUP, figures_of
+from accelsweep.features.claims.model import GROUP, figures_of, value_text
 from accelsweep.features.claims.page import write_verdicts
-from accelsweep.features.claims.report import VERDICT_TONES, value_text
+from accelsweep.features.claims.report import VERDICT_TONES
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 

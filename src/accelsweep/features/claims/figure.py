@@ -7,8 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.features.claims.model import ClaimFinding, figures_of
-from accelsweep.features.claims.report import value_text
+from accelsweep.features.claims.model import ClaimFinding, figures_of, value_text
 from accelsweep.records.findings import Findings
 from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import arrows, clipped, ratio_domain, ratio_ticks
@@ -80,13 +79,13 @@ def _draw(palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float]
     tooltip = [alt.Tooltip(f"{key}:N", title=title) for key, title in _TOOLTIP.items()]
     base = alt.Chart(ROWS).encode(y=y, tooltip=tooltip)
     here = base.transform_filter("datum.kind == 'here'")
-    interval = here.mark_rule(strokeWidth=2, color=palette.accent).encode(
+    interval = here.mark_rule(strokeWidth=2, color=palette.series[0]).encode(
         x=alt.X("from:Q", scale=scale), x2=alt.X2("to:Q")
     )
     return alt.layer(
         *([interval] if has_values(rows, "low") else []),
         *arrows(here, rows, scale),
-        here.mark_point(filled=True, size=95, color=palette.accent).encode(x=x),
+        here.mark_point(filled=True, size=95, color=palette.series[0]).encode(x=x),
         base.transform_filter("datum.kind == 'published'")
         .mark_point(shape="diamond", filled=False, size=95, color=palette.muted)
         .encode(x=x),

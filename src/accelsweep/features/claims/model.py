@@ -15,10 +15,12 @@ from accelsweep.devices.datasheets import datasheet
 from accelsweep.errors import InputError, nearest
 from accelsweep.features.imports.model import ExternalResults, ExternalRow, RowQuery
 from accelsweep.features.imports.readers import read_external
-from accelsweep.features.projection.model import Range
+from accelsweep.features.projection.model import Range, two_digits
 from accelsweep.json_documents import Frozen, NonEmpty
 from accelsweep.records.estimates import Estimate
-from accelsweep.records.findings import Findings, Section
+from accelsweep.records.findings import Certainty, Findings, Recommendation, Section
+from accelsweep.records.plan import Manifest
+from accelsweep.report import formatting as fmt
 from accelsweep.results import Doubt, Outcome
 from accelsweep.significant_digits import count_of
 
@@ -321,10 +323,69 @@ class ClaimFinding(Frozen):
         return f"projected: {'no figure claimed' if self.verdict is ClaimVerdict.measured else self.verdict.value}"
 
 
+def value_text(claim: ClaimFinding) -> str:
+    """Return the value with its interval: `2.1x [2.0, 2.2]`, `34 ms [33, 35]`, `projected onto l4: about 2.1x, ...`."""
+    if claim.projected is not None:
+        one, unit = claim.projected, "x" if claim.unit is None else f" {claim.unit}"
+        low, high = two_digits(one.low), two_digits(one.high)
+        return f"projected onto {claim.board}: about {two_digits(one.value)}{unit}, {low} to {high}"
+    if claim.against:
+        return fmt.ratio_text(claim.measured)
+    words = fmt.counted_text if claim.metric.startswith(OUTCOME) else fmt.estimate_text
+    return words(claim.measured, claim.reason)
+
+
+_CERTAINTIES = {
+    ClaimVerdict.disturbed: Certainty.disturbed,
+    ClaimVerdict.undecided: Certainty.not_yet,
+    ClaimVerdict.not_run: Certainty.not_yet,
+}
+
+
+def claims_headline(claims: Sequence[ClaimFinding]) -> tuple[str, Certainty]:
+    """Return the answer about the claims, `vgg16: 2.1x as fast, claimed more than 1x: agrees`, and how sure it is.
+
+    Analogues and projections test nothing. Of several figures, the first one that does not agree is stated.
+    """
+    own = [claim for claim in claims if not claim.analogue] or list(claims)
+    tested = [claim for claim in own if claim.measured is not None and claim.projected is None]
+    if not tested:
+        first = own[0]
+        what = "was not run" if first.verdict is ClaimVerdict.not_run else "cannot be tested here"
+        return f"{first.id} {what}{f': {first.reason}' if first.reason else ''}", Certainty.no_answer
+    claimed = [claim for claim in tested if claim.verdict is not ClaimVerdict.measured]
+    agreeing = [claim for claim in claimed if claim.verdict is ClaimVerdict.agrees]
+    first = next((claim for claim in claimed if claim not in agreeing), (claimed or tested)[0])
+    verdicts = {claim.verdict for claim in claimed}
+    certainty = next((sure for verdict, sure in _CERTAINTIES.items() if verdict in verdicts), Certainty.sure)
+    name = ", ".join(filter(None, (first.id, first.figure)))
+    told = f"{name}: {_short_value(first)}, "
+    told += f"claimed {first.claimed}: {first.verdict.value}" if claimed else "no figure claimed"
+    if len(claimed) > 1:
+        agree = (
+            f"{len(agreeing)} of {fmt.count(len(claimed), 'claimed figure')} agree{'s' if len(agreeing) == 1 else ''}"
+        )
+        told = f"{agree}; {told}"
+    return told, certainty
+
+
+def _short_value(claim: ClaimFinding) -> str:
+    """Return the measured value without its interval: `2.1x as fast`, `34 ms`."""
+    value = value_text(claim).partition(" [")[0].partition(" (no interval")[0]
+    return f"{value} as fast" if claim.against and claim.metric == "samples_per_second" else value
+
+
 class Claims(Section):
     """The figures of all of a sweep's claims, each with its verdict."""
 
     figures: tuple[ClaimFinding, ...]
+
+    def recommendation(self, manifest: Manifest, usual: Recommendation) -> Recommendation:  # noqa: ARG002
+        """Return the recommendation, headed by what was found about the claims."""
+        headline, certainty = claims_headline(self.figures)
+        detail = f"{usual.headline}. {usual.detail}".strip()
+        changes = {"headline": headline, "certainty": certainty, "detail": detail, "sentence": f"{headline}. {detail}"}
+        return usual.model_copy(update=changes)
 
 
 def figures_of(findings: Findings) -> tuple[ClaimFinding, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from accelsweep.config.sweep_options import CONFIDENCE
 from accelsweep.features.claims.model import GROUP, ClaimFinding, ClaimVerdict, figures_of
-from accelsweep.features.claims.report import tables_of_claims
+from accelsweep.features.claims.report import UNTESTED, tables_of_claims
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import MARKDOWN, PAGE, REPORTS_FOLDER
 from accelsweep.report import formatting as fmt
@@ -19,9 +19,7 @@ from accelsweep.report.markdown import escape, table_text
 from accelsweep.report.report_files import replace_files
 from accelsweep.report.table_model import ReportTable, to_csv
 
-UNTESTED = (ClaimVerdict.not_testable, ClaimVerdict.not_run)
-
-_SUMMARY_TEXT = {ClaimVerdict.measured: "without a claimed figure"}
+_OTHERS = (ClaimVerdict.more, ClaimVerdict.less, ClaimVerdict.undecided, ClaimVerdict.disturbed)
 
 
 @dataclass(frozen=True)
@@ -37,21 +35,33 @@ class Verdicts:
         return tuple(claim for findings in self.sweeps for claim in figures_of(findings))
 
     @property
-    def sentence(self) -> str:
-        """The number of claims and the verdicts on their figures, excluding analogues and projections."""
+    def headline(self) -> str:
+        """How many of the figures that could be tested agree with the claims, excluding analogues and projections."""
+        counts = self._counts
+        tested = sum(number for verdict, number in counts.items() if verdict not in (*UNTESTED, ClaimVerdict.measured))
+        if not tested:
+            return "No claim could be tested here"
+        agree = "figure agrees" if tested == 1 else "figures agree"
+        others = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in _OTHERS if counts[verdict])
+        return f"{counts[ClaimVerdict.agrees]} of {tested} claimed {agree}{f'; {others}' if others else ''}"
+
+    @property
+    def detail(self) -> str:
+        """How many claims there are, and what was not tested."""
         own = [claim for claim in self.claims if not claim.analogue]
-        projected = [claim for claim in own if claim.projected]
-        counts = Counter(claim.verdict for claim in own if not claim.projected)
-        tested = [verdict for verdict in ClaimVerdict if counts[verdict] and verdict not in UNTESTED]
-        untested = [f"{counts[verdict]} {verdict.value}" for verdict in UNTESTED if counts[verdict]]
-        only_projected = [f"{len(projected)} only projected"] if projected else []
-        words = ", ".join(f"{counts[verdict]} {_SUMMARY_TEXT.get(verdict, verdict.value)}" for verdict in tested)
-        here = f"{sum(counts[verdict] for verdict in tested)} tested here" + (f" ({words})" if words else "")
+        counts, projected = self._counts, sum(claim.projected is not None for claim in own)
+        parts = [f"{counts[verdict]} {verdict.value}" for verdict in UNTESTED if counts[verdict]]
+        parts += [f"{counts[ClaimVerdict.measured]} without a claimed figure"] if counts[ClaimVerdict.measured] else []
+        parts += [f"{projected} only projected"] if projected else []
         return (
-            f"{fmt.count(len({claim.id for claim in own}), 'claim')} with {fmt.count(len(own), 'figure')}: "
-            f"{', '.join([here, *untested, *only_projected])}. "
+            f"{fmt.count(len({claim.id for claim in own}), 'claim')} with {fmt.count(len(own), 'figure')}"
+            f"{''.join(f', {part}' for part in parts)}. "
             f"In addition, {fmt.count(len(self.claims) - len(own), 'figure')} of smaller analogues."
         )
+
+    @property
+    def _counts(self) -> Counter[ClaimVerdict]:
+        return Counter(claim.verdict for claim in self.claims if not claim.analogue and claim.projected is None)
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -88,7 +98,8 @@ def write_verdicts(home: Path, sweeps: Sequence[Findings], why_not: Mapping[str,
 
 
 def _markdown(content: Verdicts) -> str:
-    parts = ["# Claims put to the test", f"**{escape(content.sentence)}**", f"Measured on: {escape(content.machines)}."]
+    parts = ["# Claims put to the test", f"**{escape(content.headline)}**", escape(content.detail)]
+    parts += [f"Measured on: {escape(content.machines)}."]
     parts += ["\n".join(f"- {escape(line)}" for line in content.waiting)] if content.waiting else []
     for table in content.tables:
         parts += [f"## {table.title}", table_text(table)]

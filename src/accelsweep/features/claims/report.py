@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from accelsweep.driver.console import Tone
-from accelsweep.features.claims.model import OUTCOME, ClaimFinding, ClaimVerdict, figures_of
-from accelsweep.features.projection.model import two_digits
+from accelsweep.features.claims.model import ClaimFinding, ClaimVerdict, figures_of, value_text
 from accelsweep.records.findings import Findings
 from accelsweep.report import formatting as fmt
-from accelsweep.report.table_model import Column, Entry, ReportTable
+from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
 
 _TONES = {
     ClaimVerdict.agrees: "same",
@@ -18,6 +18,12 @@ _TONES = {
     ClaimVerdict.not_testable: "absent",
     ClaimVerdict.not_run: "absent",
 }
+
+_FEW = 12
+"""As many figures are always shown, even if none of them was tested: somebody asked for them."""
+
+UNTESTED = (ClaimVerdict.not_testable, ClaimVerdict.not_run)
+"""Verdicts on claims that were not tested."""
 
 _SHORT_VERDICTS = {ClaimVerdict.measured: "measured"}
 """Short forms of verdicts, used where the row already shows the details."""
@@ -32,9 +38,20 @@ def tables(findings: Findings) -> list[ReportTable]:
 
 
 def tables_of_claims(claims: Sequence[ClaimFinding], confidence: float) -> list[ReportTable]:
-    """Return the tables of these figures: verdicts, reasons and, if any are listed, published values."""
-    published = [published_table(claims)] if any(claim.published for claim in claims) else []
-    return [claims_table(claims, confidence), reasons_table(claims), *published]
+    """Return the tables of these figures: verdicts, reasons, published values if any are listed, and the untested.
+
+    Claims that were not tested are in a folded table of their own, unless there are a few and no others. A claim was
+    tested if any of its figures was, even if only that of its analogue.
+    """
+    names = {claim.id for claim in claims if claim.verdict not in UNTESTED and claim.projected is None}
+    if not names and len(claims) <= _FEW:
+        names = {claim.id for claim in claims}
+    first = [claim for claim in claims if claim.id in names]
+    others = [claim for claim in claims if claim not in first]
+    published = [published_table([*first, *others])] if any(claim.published for claim in claims) else []
+    untested = [untested_table(others)] if others else []
+    reasons = [reasons_table(first)] if first else []
+    return [claims_table(first, others, confidence), *reasons, *published, *untested]
 
 
 def last_lines(findings: Findings) -> list[str]:
@@ -42,9 +59,11 @@ def last_lines(findings: Findings) -> list[str]:
     return [in_one_line(figure) for figure in figures_of(findings)]
 
 
-def claims_table(claims: Sequence[ClaimFinding], confidence: float) -> ReportTable:
-    """Return a row for each figure; an analogue's figures follow the claim's own."""
-    titles = ("Claim", "Claimed", "Measured here", "Verdict", "Doubts")
+_TITLES = ("Claim", "Claimed", "Measured here", "Verdict", "Doubts")
+
+
+def claims_table(claims: Sequence[ClaimFinding], others: Sequence[ClaimFinding], confidence: float) -> ReportTable:
+    """Return a row for each figure; an analogue's figures follow the claim's own. The data contain the others, too."""
     return ReportTable(
         name="claims",
         title="Claims",
@@ -52,10 +71,31 @@ def claims_table(claims: Sequence[ClaimFinding], confidence: float) -> ReportTab
         f"simultaneously at {fmt.share(confidence)}. A claim agrees if the whole interval is within the claimed range. "
         "An analogue is a smaller experiment for machines that cannot test the claim; its verdict says nothing about "
         "the claim itself.",
-        columns=tuple(Column(title, title == "Measured here") for title in titles),
+        columns=tuple(Column(title, title == "Measured here") for title in _TITLES),
         rows=tuple(_row(claim) for claim in claims),
+        data=[_data(claim) for claim in (*claims, *others)],
+        empty="No claim was tested here.",
+    )
+
+
+def untested_table(claims: Sequence[ClaimFinding]) -> ReportTable:
+    """Return a row for each figure that was not tested, each of which expands to its source and its known reasons."""
+    counts = Counter("only projected" if claim.projected else claim.verdict.value for claim in claims)
+    figures = fmt.count(len(claims), "figure")
+    return ReportTable(
+        name="untested",
+        title="Not tested here",
+        caption="Each row expands to the claim's source and to why it may give a different result here.",
+        columns=tuple(Column(title, title == "Measured here") for title in _TITLES),
+        rows=tuple(_row(claim) for claim in claims),
+        details=tuple(
+            (Detail("Source", claim.source), *(Detail("Why it may differ", reason) for reason in claim.differs))
+            for claim in claims
+        ),
         data=[_data(claim) for claim in claims],
-        empty="The experiment contains no claims.",
+        empty="Every claim was tested.",
+        summary=(f"{figures}: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}.",),
+        folded=f"Show the {figures}",
     )
 
 
@@ -113,18 +153,6 @@ def _statement(claim: ClaimFinding) -> Entry:
     return Entry(f"{claim.statement}{figure}", claim.id)
 
 
-def value_text(claim: ClaimFinding) -> str:
-    """Return the value with its interval: `2.1x [2.0, 2.2]`, `34 ms [33, 35]`, `projected onto l4: about 2.1x, ...`."""
-    if claim.projected is not None:
-        one, unit = claim.projected, "x" if claim.unit is None else f" {claim.unit}"
-        low, high = two_digits(one.low), two_digits(one.high)
-        return f"projected onto {claim.board}: about {two_digits(one.value)}{unit}, {low} to {high}"
-    if claim.against:
-        return fmt.ratio_text(claim.measured)
-    words = fmt.counted_text if claim.metric.startswith(OUTCOME) else fmt.estimate_text
-    return words(claim.measured, claim.reason)
-
-
 def in_one_line(claim: ClaimFinding) -> str:
     """Format a figure as one line: `vgg16, rate of a GPU: claimed more than 1x, not testable here (no GPU)`."""
     name = ", ".join(part for part in (claim.id, "analogue" if claim.analogue else "", claim.figure or "") if part)
@@ -158,6 +186,7 @@ def published_table(claims: Sequence[ClaimFinding]) -> ReportTable:
         + ".",
         columns=(Column("Figure"), *(Column(name, numeric=True) for name in names), Column("Here", numeric=True)),
         rows=tuple(_published_row(claim, names) for claim in with_values),
+        folded="" if any(claim.measured for claim in with_values) else "Show what others published",
         data=[_published_data(claim, names) for claim in with_values],
         empty="No claim names published figures.",
     )

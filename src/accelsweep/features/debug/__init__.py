@@ -7,9 +7,13 @@ FEATURE = Feature(
     commands=(
         Command(
             "debug",
-            "Run one setting in the foreground, in a temporary folder; breakpoint() and pdb work, and nothing is "
-            "recorded.",
+            "Run one setting in the foreground, with breakpoints. Nothing is recorded.",
             "accelsweep.features.debug.command:debug",
+            group="Find causes",
+            examples={
+                "accelsweep debug quickstart batch_size=32": "the setting with this value",
+                "accelsweep debug quickstart 3f2a": "a setting by the first characters of its ID",
+            },
         ),
     ),
 )

@@ -7,8 +7,13 @@ FEATURE = Feature(
     commands=(
         Command(
             "attach",
-            "Show the output of a detached driver until it ends. Ctrl-C leaves it running.",
+            "Follow a sweep that runs in the background. Ctrl-C leaves it running.",
             "accelsweep.features.detach.command:attach_command",
+            group="Manage",
+            examples={
+                "accelsweep attach quickstart": "a sweep that was started with --detach",
+                "accelsweep attach claims": "all claims, started with `accelsweep claims --detach`",
+            },
         ),
     ),
     config_keys=(ConfigKeys("site.slurm", "accelsweep.features.detach.backends:DetachOptions"),),

@@ -7,8 +7,13 @@ FEATURE = Feature(
     commands=(
         Command(
             "fleet",
-            "Measure the same settings on each node of a cluster, and find nodes that are slower, hotter or throttled.",
+            "Measure a cluster's nodes, and find slow, hot or throttled ones.",
             "accelsweep.features.fleet.command:fleet",
+            group="Measure",
+            examples={
+                "accelsweep fleet site=mine batch_size=64": "every node of the cluster in conf/site/mine.yaml",
+                "accelsweep fleet site=mine --nodes 'gpu[1-3],gpu7'": "only these nodes",
+            },
             overrides=True,
         ),
     ),

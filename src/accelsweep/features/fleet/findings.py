@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from accelsweep.analysis.headline import advice, percent_change, sweep_command
+from accelsweep.analysis.headline import advice, percent_change, retry_command, sweep_command
 from accelsweep.features.fleet.planning import Fleet
 from accelsweep.json_documents import Frozen
 from accelsweep.records.estimates import Estimate
@@ -76,7 +76,7 @@ class FleetFinding(Section):
 
     compares_nodes: ClassVar[bool] = True
 
-    def recommendation(self, manifest: Manifest) -> Recommendation:
+    def recommendation(self, manifest: Manifest, usual: Recommendation) -> Recommendation:  # noqa: ARG002
         """Return the sick nodes, the nodes that could be sick, and the command that settles the uncertain cases."""
         sick = [node for node in self.nodes if node.sick]
         unsettled = [node for node in self.nodes if not node.sick and node.verdict is not NodeVerdict.sound]
@@ -85,6 +85,7 @@ class FleetFinding(Section):
         return advice(
             self._headline(sick, unsettled),
             _certainty(unsettled),
+            *(_interval_text(node, self.confidence) for node in sick[:_MAX_NAMES]),
             *(f"{_fault_text(node)}." for node in throttled),
             f"More than {self.hotter_by:g} degrees hotter than the others: {', '.join(hotter)}." if hotter else "",
             _spread_text(self.spread[0]) if self.spread else "",
@@ -124,13 +125,20 @@ def _names(nodes: Sequence[FleetNode]) -> str:
 
 
 def _fault_text(node: FleetNode) -> str:
-    """Return text such as `gpu3 is 2.0 % slower than the other nodes [-2.4, -1.6]`, adding any throttled blocks."""
+    """Return text such as `gpu3 is 2.0 % slower than the other nodes`, adding any throttled blocks."""
     throttled = f"was throttled in {node.throttled} of {count_of(node.blocks, 'block')}"
     if node.verdict is not NodeVerdict.slower or node.ratio is None:
         return f"{node.node} {throttled}"
-    middle, interval = percent_change(node.ratio)
-    slower = f"{node.node} is {middle.lstrip('-')} % slower than the other nodes{interval}"
+    slower = f"{node.node} is {percent_change(node.ratio)[0].lstrip('-')} % slower than the other nodes"
     return f"{slower} and {throttled}" if "throttled" in node.faults else slower
+
+
+def _interval_text(node: FleetNode, confidence: float) -> str:
+    """Return the interval of a slower node: `gpu3: -2.4 to -1.6 % (95 %).`; empty if there is none."""
+    if node.verdict is not NodeVerdict.slower or node.ratio is None:
+        return ""
+    low, _, high = percent_change(node.ratio)[1].strip(" []").partition(", ")
+    return f"{node.node}: {low} to {high} % ({100 * confidence:.3g} %)." if high else ""
 
 
 def _spread_text(spread: NodeSpread) -> str:
@@ -155,7 +163,7 @@ def _certainty(unsettled: Sequence[FleetNode]) -> Certainty:
 def _settling_command(verdicts: set[NodeVerdict], manifest: Manifest) -> str | None:
     """Return the command that repeats disturbed or missing runs, or doubles the rounds; None if no verdicts exist."""
     if NodeVerdict.disturbed in verdicts:
-        return f"accelsweep retry {manifest.sweep} --outcome disturbed && {sweep_command(manifest)}"
+        return retry_command(manifest)
     if NodeVerdict.undecided in verdicts:
         fleet = manifest.part(Fleet)
         assert fleet is not None

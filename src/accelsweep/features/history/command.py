@@ -121,7 +121,7 @@ def show_history(home: Path, names: Sequence[str], *, as_json: bool = False) -> 
 
 def _print(history: History, page: Path) -> None:
     from accelsweep.features.history.figure import describe_change
-    from accelsweep.features.history.page import line_titles, notes, order_sentence
+    from accelsweep.features.history.page import detail, headline, line_titles, notes
 
     titles = line_titles(history)
     units = ", ".join(dict.fromkeys(unit_word(line.rate_unit) for line in history.lines))
@@ -138,7 +138,7 @@ def _print(history: History, page: Path) -> None:
             say(f"{title}: {describe_change(line, change)}, {ratio_text(change.ratio)}")
     for note in notes(history, titles):
         say(note)
-    say(order_sentence(history))
+    say(f"{headline(history, titles)}. {detail(history)}")
     say(f"report: {page}")
 
 

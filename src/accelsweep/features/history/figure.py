@@ -75,7 +75,9 @@ def describe_change(line: HistoryLine, change: RateChange) -> str:
 
 
 def describe_amount(change: RateChange) -> str:
-    """Return the amount of a change: `3.0 % slower`."""
+    """Return the amount of a change: `3.0 % slower`, or `2.1x as fast` from a third up or down on."""
+    if not 0.67 < change.ratio.value < 1.5:
+        return f"{significant(change.ratio.value, 2)}x as fast"
     return f"{significant(abs(change.ratio.value - 1.0) * 100.0, 2)} % {change.verdict}"
 
 
@@ -150,11 +152,11 @@ def _draw(palette: Palette, rows: Sequence[dict[str, Any]], domain: tuple[float,
         layers.append(line.encode(x=x, y=alt.Y("level:Q", scale=scale), detail=alt.Detail("segment:N")))
     if has_values(rows, "from"):
         layers.append(
-            base.mark_rule(strokeWidth=2, color=palette.accent, opacity=0.55).encode(
+            base.mark_rule(strokeWidth=2, color=palette.series[0], opacity=0.55).encode(
                 x=x, y=alt.Y("from:Q"), y2=alt.Y2("to:Q")
             )
         )
-    point = base.transform_filter("!isValid(datum.disturbed)").mark_point(filled=True, size=75, color=palette.accent)
+    point = base.transform_filter("!isValid(datum.disturbed)").mark_point(filled=True, size=75, color=palette.series[0])
     layers.append(point.encode(x=x, y=y))
     if has_values(rows, "disturbed"):
         cross = base.transform_filter("isValid(datum.disturbed)").mark_point(

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.config.setting import describe_axes
+from accelsweep.config.setting import label
 from accelsweep.features.history.figure import LineFigure, describe_amount, line_figure
 from accelsweep.features.history.model import History, HistoryLine, LinePoint, Order, RateChange
+from accelsweep.records.findings import Certainty
 from accelsweep.records.layout import MARKDOWN, PAGE, REPORTS_FOLDER
 from accelsweep.records.plan import joined_name
 from accelsweep.report import formatting as fmt
-from accelsweep.report.formatting import clean_text
+from accelsweep.report.formatting import capitalized, clean_text
 from accelsweep.report.html_page import render_interactive
 from accelsweep.report.markdown import escape, figure_text, table_text
 from accelsweep.report.report_files import render_svg, replace_files
 from accelsweep.report.table_model import Column, Entry, ReportTable, to_csv
+from accelsweep.significant_digits import ratio_digits
 
 MAX_FIGURES = 24
 """Maximum number of series to draw; those with changes are drawn first. The tables list all series."""
@@ -72,6 +75,7 @@ def points_table(history: History, titles: Sequence[str]) -> ReportTable:
         ),
         data=[_point_data(title, line, point) for title, line, point in points],
         empty="There is no point.",
+        folded="Show the points behind the lines",
     )
 
 
@@ -126,7 +130,8 @@ class HistoryContent:
 
     title: str
     headline: str
-    order: str
+    certainty: Certainty
+    detail: str
     strip: tuple[str, ...]
     notes: tuple[str, ...]
     figures: tuple[LineFigure, ...]
@@ -141,8 +146,9 @@ def content_of(history: History, command: str) -> HistoryContent:
     figures = (line_figure(f"rate-{place}", titles[at], history.lines[at]) for place, at in enumerate(drawn, 1))
     return HistoryContent(
         title=f"History of {fmt.count(len(history.sources), 'sweep')}",
-        headline=headline(history),
-        order=order_sentence(history),
+        headline=headline(history, titles),
+        certainty=certainty(history),
+        detail=detail(history),
         strip=_strip(history),
         notes=(*notes(history, titles), *_undrawn(titles)),
         figures=tuple(figures),
@@ -153,7 +159,7 @@ def content_of(history: History, command: str) -> HistoryContent:
 
 def line_titles(history: History) -> list[str]:
     """Return a unique title for each series: the setting, plus the machine if there are several."""
-    labels = [describe_axes(line.axes) for line in history.lines]
+    labels = [label(line.axes) for line in history.lines]
     machines = list(dict.fromkeys((line.hardware, line.machine) for line in history.lines))
     if len(machines) == 1:
         return _numbered(labels)
@@ -182,18 +188,37 @@ def _numbered(titles: Sequence[str]) -> list[str]:
     return numbered
 
 
-def headline(history: History) -> str:
-    """Summarise the changes (their number and the largest one), or state that there are none."""
-    changed = [(line, change) for line in history.lines for change in line.changes]
-    lines = fmt.count(len(history.lines), "line")
-    if not changed:
+def largest_change(history: History) -> tuple[int, RateChange] | None:
+    """Return the largest change and the index of its line; None if there is no change."""
+    changes = [(at, change) for at, line in enumerate(history.lines) for change in line.changes]
+    return max(changes, key=lambda pair: abs(math.log(pair[1].ratio.value)), default=None)
+
+
+def headline(history: History, titles: Sequence[str]) -> str:
+    """State the largest change and how many others there are, or that there is none."""
+    lines, largest = fmt.count(len(history.lines), "line"), largest_change(history)
+    if largest is None:
         judged = any(not line.reason for line in history.lines)
-        return f"{'No change was found' if judged else 'There are too few points to find a change'} in {lines}"
-    line, change = max(changed, key=lambda pair: abs(pair[1].ratio.value - 1.0))
-    largest = f"{describe_amount(change)} at {line.points[change.at].name}"
-    if len(changed) == 1:
-        return f"1 change in {lines}: {largest}"
-    return f"{len(changed)} changes in {lines}: the largest is {largest}"
+        return f"{'Nothing has become faster or slower' if judged else 'Too few points to find a change'} in {lines}"
+    at, change = largest
+    since, others = history.lines[at].points[change.at].name, sum(len(line.changes) for line in history.lines) - 1
+    more = f"; {fmt.count(others, 'other change')} in {lines}" if others else ""
+    return f"{capitalized(titles[at])} is {describe_amount(change)} since {since}{more}"
+
+
+def certainty(history: History) -> Certainty:
+    """Return how far to trust the headline."""
+    return Certainty.not_yet if all(line.reason for line in history.lines) else Certainty.sure
+
+
+def detail(history: History) -> str:
+    """Return the interval of the largest change, if any, and how the points are ordered."""
+    largest, interval = largest_change(history), ""
+    ratio = largest[1].ratio if largest is not None else None
+    if ratio is not None and ratio.low is not None and ratio.high is not None:
+        _, low, high = ratio_digits(ratio.value, ratio.low, ratio.high)
+        interval = f"{low}x to {high}x ({fmt.share(history.confidence)}), compared with the level before. "
+    return interval + order_sentence(history)
 
 
 def order_sentence(history: History) -> str:
@@ -267,7 +292,8 @@ def write_history(history: History, target: Path, command: str) -> Path:
 
 
 def _markdown(content: HistoryContent) -> str:
-    parts = [f"# {escape(content.title)}", f"**{escape(content.headline)}**", escape(content.order)]
+    parts = [f"# {escape(content.title)}", f"**{escape(content.headline)}** ({content.certainty})"]
+    parts += [escape(content.detail)]
     parts += [figure_text(figure) for figure in content.figures]
     for table in content.tables:
         parts += [f"## {table.title}", table_text(table)]

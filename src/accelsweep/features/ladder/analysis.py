@@ -14,7 +14,8 @@ from accelsweep.analysis.analyse_sweep import Analysis
 from accelsweep.analysis.baseline_comparison import Comparison, Rules, compare, outcome_summary, rate_estimate
 from accelsweep.analysis.comparability import incompatibility
 from accelsweep.analysis.intervals import Family
-from accelsweep.analysis.run_results import SettingRuns, series_label
+from accelsweep.analysis.run_results import SettingRuns
+from accelsweep.config.setting import series_label
 from accelsweep.features.ladder.model import Ladder, LadderOptions, Rung
 from accelsweep.plain_json import canonical_json
 from accelsweep.records.estimates import Verdict

@@ -7,12 +7,13 @@ from typing import Any
 
 import altair as alt
 
+from accelsweep.config.setting import option_words
 from accelsweep.features.ladder.model import Rung
-from accelsweep.features.ladder.report import rungs_of, step_name
+from accelsweep.features.ladder.report import rungs_of
 from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import Findings
 from accelsweep.report import formatting as fmt
-from accelsweep.report.figures.axes import arrows, clipped, ratio_domain, ratio_ticks
+from accelsweep.report.figures.axes import arrows, clipped, ratio_domain, ratio_ticks, series_encodings
 from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Palette, Skipped, has_values
 
 COLUMNS = ("ladder", "hardware", "step", "setting", "ratio", "low", "high", "confidence", "count", "gain", "reason")
@@ -58,9 +59,9 @@ def _figure_row(rung: Rung) -> dict[str, Any]:
     return {
         "ladder": rung.ladder,
         "hardware": rung.hardware,
-        "line": " | ".join(part for part in (rung.ladder, rung.hardware) if part),
+        "line": ", ".join(part for part in (rung.ladder, rung.hardware) if part),
         "step": rung.step,
-        "name": step_name(rung.step),
+        "name": option_words(rung.step),
         "setting": rung.setting,
         "ratio": total.value if total else 1.0 if first else None,
         "low": total.low if total else None,
@@ -92,10 +93,9 @@ def _draw(palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float]
     x = alt.X("ratio:Q", scale=scale, axis=axis, title="rate relative to the first rung")
     y = alt.Y("name:N", sort=names, title=None, scale=alt.Scale(type="point", padding=0.5, domain=names))
     lines = list(dict.fromkeys(row["line"] for row in drawn))
-    legend = alt.Legend(columns=1, symbolType="circle") if len(lines) > 1 else None
-    colour = alt.Color("line:N", scale=alt.Scale(domain=lines), legend=legend)
+    encodings = series_encodings("line", lines, palette, columns=1)
     tooltip = [alt.Tooltip(f"{key}:N", title=title) for key, title in _TOOLTIP.items()]
-    base = alt.Chart(ROWS).transform_filter("datum.shown").encode(y=y, color=colour, tooltip=tooltip)
+    base = alt.Chart(ROWS).transform_filter("datum.shown").encode(y=y, color=encodings["color"], tooltip=tooltip)
     unity = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=palette.muted, strokeDash=[3, 3], aria=False)
     intervals = base.mark_rule(strokeWidth=2).encode(x=alt.X("from:Q", scale=scale), x2=alt.X2("to:Q"))
     return alt.layer(
@@ -103,5 +103,5 @@ def _draw(palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float]
         base.mark_line(strokeWidth=1).encode(x=x, order=alt.Order("place:Q")),
         *([intervals] if has_values(drawn, "low") else []),
         *arrows(base, drawn, scale),
-        base.mark_point(filled=True, size=95).encode(x=x),
+        base.mark_point(filled=True, size=95).encode(x=x, shape=encodings["shape"]),
     ).properties(height=ROW_PIXELS * len(names), usermeta={"rows": len(names)})

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
 from typing import Any
 
+from accelsweep.config.setting import option_words
 from accelsweep.features.ladder.model import Ladder, Rung
-from accelsweep.records.estimates import Estimate, Verdict
+from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import Findings
 from accelsweep.report import formatting as fmt
+from accelsweep.report.setting_table import estimate_column, with_unit
 from accelsweep.report.table_model import Column, Entry, ReportTable
 
 
@@ -23,7 +25,13 @@ def tables(findings: Findings) -> list[ReportTable]:
     rungs = rungs_of(findings)
     if not rungs:
         return []
-    titles = ("Rung", "Rate", "Gain over the rung before", "Verdict", "Gain over the first rung", "Verdict so far")
+    rates = estimate_column([rung.rate for rung in rungs], findings.rate_unit)
+    gains = estimate_column([rung.gain for rung in rungs], "x", ratios=True)
+    totals = estimate_column([rung.total for rung in rungs], "x", ratios=True)
+    titles = (
+        "Rung", with_unit("Rate", rates.unit), "Gain over the rung before", "Verdict", "Gain over the first rung",
+        "Verdict so far",
+    )  # fmt: skip
     return [
         ReportTable(
             name="ladder",
@@ -32,7 +40,7 @@ def tables(findings: Findings) -> list[ReportTable]:
             f"simultaneously for all gains at {fmt.share(findings.confidence)}. For a rung that could not be measured, "
             "the reason is shown, and the next rung is compared with the last measured one.",
             columns=tuple(Column(title, title not in ("Rung", "Verdict", "Verdict so far")) for title in titles),
-            rows=tuple(_row(rung) for rung in rungs),
+            rows=tuple(_row(*cells) for cells in zip(rungs, rates.cells, gains.cells, totals.cells, strict=True)),
             data=[_data(rung) for rung in rungs],
             empty="The experiment has no ladder.",
         )
@@ -44,37 +52,32 @@ def last_lines(findings: Findings) -> list[str]:
     return [in_one_line(rung) for rung in rungs_of(findings)]
 
 
-def step_name(step: str) -> str:
-    """Return a rung's name without the number that orders the files: `2_larger_batch` becomes `larger batch`."""
-    return re.sub(r"^\d+_", "", step).replace("_", " ")
-
-
 def in_one_line(rung: Rung) -> str:
     """Format a rung as one line: `larger batch: 2.1x [2.0, 2.2] over naive (faster), 2.1x [2.0, 2.2] in all`."""
-    name = step_name(rung.step)
+    name = option_words(rung.step)
     if rung.rate is None:
         return f"{name}: {rung.verdict.value} ({rung.reason})"
     if rung.verdict is Verdict.baseline:
         return f"{name}: {fmt.estimate_text(rung.rate)}"
     if rung.gain is None:
         return f"{name}: {fmt.estimate_text(rung.rate)}, {rung.verdict.value} ({rung.reason})"
-    over = f"over {step_name(rung.before)}" if rung.before else ""
+    over = f"over {option_words(rung.before)}" if rung.before else ""
     in_all = fmt.ratio_text(rung.total) if rung.total else rung.total_verdict.value
     return f"{name}: {fmt.ratio_text(rung.gain)} {over} ({rung.verdict.value}), {in_all} in all"
 
 
-def _row(rung: Rung) -> tuple[Entry, ...]:
+def _row(rung: Rung, rate: Entry, gain: Entry, total: Entry) -> tuple[Entry, ...]:
     where = ", ".join(part for part in (rung.ladder, rung.hardware) if part and part != "all settings")
-    step = Entry(step_name(rung.step), where, tone="baseline" if rung.verdict is Verdict.baseline else "")
+    step = Entry(option_words(rung.step), where, tone="baseline" if rung.verdict is Verdict.baseline else "")
     if rung.rate is None:
         absent = Entry(fmt.ABSENT, tone="absent")
-        return (step, absent, absent, Entry(rung.verdict.value, rung.reason, tone="failed"), absent, absent)
+        return (step, rate, absent, Entry(rung.verdict.value, rung.reason, tone="failed"), absent, absent)
     return (
         step,
-        Entry(fmt.estimate_text(rung.rate), order=rung.rate.value),
-        _gain(rung.gain, f"over {step_name(rung.before)}" if rung.before else ""),
+        rate,
+        _gain(gain, f"over {option_words(rung.before)}" if rung.before else ""),
         _verdict(rung.verdict, rung.reason if rung.gain is None or rung.gain.low is None else ""),
-        _gain(rung.total),
+        _gain(total),
         _verdict(rung.total_verdict),
     )
 
@@ -84,8 +87,10 @@ def _verdict(verdict: Verdict, reason: str = "") -> Entry:
     return Entry("first rung" if first else verdict.value, "" if first else reason, tone=verdict.value)
 
 
-def _gain(ratio: Estimate | None, over: str = "") -> Entry:
-    return Entry("-", tone="absent") if ratio is None else Entry(fmt.ratio_text(ratio), over, order=ratio.value)
+def _gain(ratio: Entry, over: str = "") -> Entry:
+    if ratio.order is None:
+        return Entry("-", tone="absent")
+    return replace(ratio, detail=" ".join(filter(None, (ratio.detail, over))))
 
 
 def _data(rung: Rung) -> dict[str, Any]:

@@ -7,8 +7,13 @@ FEATURE = Feature(
     commands=(
         Command(
             "profile",
-            "Show where a step's time goes, by operator and module, with a trace; for two settings, the difference.",
+            "Show where a step's time goes, by operator and module. Writes a trace.",
             "accelsweep.features.profile.command:profile",
+            group="Find causes",
+            examples={
+                "accelsweep profile quickstart batch_size=32": "one setting",
+                "accelsweep profile quickstart 3f2a 9c01": "two settings, and what differs",
+            },
         ),
     ),
     answers=("accelsweep.features.profile.command:ProfileAnswer",),

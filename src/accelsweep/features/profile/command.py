@@ -15,7 +15,6 @@ from pydantic import Field, TypeAdapter
 
 from accelsweep.cli.options import AsJson, SweepName, TrackingUri, complete_setting
 from accelsweep.cli.runs import resolve_setting
-from accelsweep.config.setting import describe_axes
 from accelsweep.config.sweep_options import Limits
 from accelsweep.driver.console import Listing, say, show, warn
 from accelsweep.driver.json_output import Answer
@@ -220,17 +219,16 @@ def _publish(folder: SweepFolder, tracking_uri: str | None) -> str:
 
 def _print(name: str, profiles: Sequence[ProfileFinding]) -> None:
     for profile in profiles:
-        label = describe_axes(profile.axes)
-        say(f"{name}, {label}: {circumstances(profile)}")
+        say(f"{name}, {profile.label}: {circumstances(profile)}")
         say(_cost(profile))
         if profile.changed is not None:
             say(f"changed since the measurement: {profile.changed}")
-        show(_operators(profile, label))
+        show(_operators(profile, profile.label))
         say("modules: " + "; ".join(module_words(row) for row in profile.modules))
         say(f"trace: {profile.folder}/trace.json.gz (open it in ui.perfetto.dev or chrome://tracing)")
     if len(profiles) == 2:
         first, second = profiles
-        against = f"{describe_axes(second.axes)} against {describe_axes(first.axes)}"
+        against = f"{second.label} against {first.label}"
         say(f"{against}, operators: {difference_words(second.operator_differences)}")
         say(f"{against}, modules: {difference_words(second.module_differences)}")
 

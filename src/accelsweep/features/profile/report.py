@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from accelsweep.analysis.analyse_sweep import Analysis
 from accelsweep.analysis.intervals import round_significant
 from accelsweep.analysis.run_results import RunRow
-from accelsweep.config.setting import describe_axes, label
+from accelsweep.config.setting import label
 from accelsweep.features.profile.model import (
     PROFILE_FILE,
     PartDifference,
@@ -177,7 +177,7 @@ def tables(findings: Findings) -> list[ReportTable]:
 
 def profiles_table(found: Profiles) -> ReportTable:
     """Return a row for each profile, which expands to operators, modules, differences and files."""
-    labels = {profile.setting: describe_axes(profile.axes) for profile in found.profiles}
+    labels = {profile.setting: profile.label for profile in found.profiles}
     left_out = "".join(f" Left out: {sentence}." for sentence in found.left_out)
     return ReportTable(
         name="profiles",

@@ -7,8 +7,13 @@ FEATURE = Feature(
     commands=(
         Command(
             "project",
-            "Project the best measured setting onto devices that you do not have, without a measurement or a verdict.",
+            "Estimate the best setting's speed on devices that you do not have. No measurement, no verdict.",
             "accelsweep.features.projection.command:project",
+            group="Decide",
+            examples={
+                "accelsweep project quickstart": "the devices in the report",
+                "accelsweep project quickstart --onto h100-sxm,l4": "two devices that you name",
+            },
         ),
     ),
     answers=("accelsweep.features.projection.command:ProjectAnswer",),

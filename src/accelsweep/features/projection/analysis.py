@@ -15,7 +15,7 @@ from accelsweep.analysis.analyse_sweep import Analysis
 from accelsweep.analysis.costs import epoch_samples
 from accelsweep.analysis.run_results import SettingRuns
 from accelsweep.config.prices import Prices, usd_per_hour_on
-from accelsweep.config.setting import describe_axes
+from accelsweep.config.setting import label
 from accelsweep.devices.datasheets import Datasheet, datasheet, datasheet_of
 from accelsweep.features.projection.fit import sources
 from accelsweep.features.projection.model import FormError, Projection, Projections
@@ -105,7 +105,7 @@ def project_onto(analysis: Analysis, targets: Targets) -> Projections | None:
             projections.append(projection)
     return Projections(
         setting=group.setting,
-        label=describe_axes(group.planned.axes),
+        label=label(group.planned.axes),
         here=names[0],
         batch=workload.batch,
         rate_here=float(f"{rate:.4g}"),

@@ -7,6 +7,7 @@ A measured number is followed by its interval in brackets. A projected number is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import altair as alt
@@ -49,10 +50,45 @@ def tables(findings: Findings) -> list[ReportTable]:
             rows=tuple(projection_entries(projection) for projection in projections.devices),
             details=tuple(_more(projection) for projection in projections.devices),
             data=[_data(projection, projections) for projection in projections.devices],
-            stacks=True,
+            summary=summary_of(projections),
+            folded=f"Show the {fmt.count(len(projections.devices), 'projection')}",
             empty=fmt.sentence((projections.reason or "not projected: no device was named").capitalize()),
         )
     ]
+
+
+_ALIKE = 1.5
+"""If the projected rates differ by at most this factor, a sentence says as much as a figure would."""
+
+
+def _are_alike(values: Sequence[float]) -> bool:
+    return max(values) <= _ALIKE * min(values)
+
+
+def _span(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
+
+
+def summary_of(projections: Projections) -> tuple[str, ...]:
+    """Return a sentence on all projections, and whether the devices differ; nothing if none has a rate."""
+    projected = [(one.rate.value, one) for one in projections.devices if one.rate is not None]
+    if not projected:
+        return ()
+    (low, slowest), (high, fastest) = (pick(projected, key=itemgetter(0)) for pick in (min, max))
+    values = [f"{_span(two_digits(low), two_digits(high))} samples/s"]
+    if ratios := [one.ratio.value for _, one in projected if one.ratio is not None]:
+        times = _span(*(f"{two_digits(end)}x" for end in (min(ratios), max(ratios))))
+        values.append(f"about {times} the rate measured here")
+    if not _are_alike([value for value, _ in projected]):
+        where = f"slowest on {slowest.name} ({slowest.form}), fastest on {fastest.name} ({fastest.form})"
+        return (f"Projected, not measured: about {', '.join(values)}; {where}.",)
+    limits = {one.limit for _, one in projected}
+    why = "About the same on every device"
+    if limits == {"starting kernels"}:
+        why = "Too small for any of these GPUs: starting kernels limits it"
+    elif len(limits) == 1:
+        why += f", limited by {limits.pop()}"
+    return (f"{why}. Projected, not measured: about {', '.join(values)}.",)
 
 
 def sentences(projections: Projections) -> list[str]:
@@ -169,6 +205,8 @@ def projection_figure(findings: Findings) -> Figure | Skipped:
     ]
     if not rows:
         return Skipped(NAME, "no projection was possible; the table lists the reasons")
+    if _are_alike([one.rate.value for one in projections.devices if one.rate is not None]):
+        return Skipped(NAME, "the devices hardly differ; the section says how")
     rates = "; ".join(f"{row['line']} {row['words']}" for row in rows)
     return Figure(
         name=NAME,
@@ -186,7 +224,7 @@ def _draw(palette: Palette, rows: Sequence[DataRow], here: float | None) -> Char
     lines = [row["line"] for row in rows]
     axis = alt.Axis(labelExpr="format(datum.value, '~s')", tickCount=6)
     scale = alt.Scale(type="log", nice=False)
-    title = "projected samples per second, with 90 % intervals"
+    title = "projected samples/s, with 90 % intervals"
     x = alt.X("projected_low:Q", scale=scale, axis=axis, title=title)
     y = alt.Y("line:N", sort=lines, title=None, scale=alt.Scale(type="band", padding=0.4, domain=lines))
     tooltip = [alt.Tooltip(f"{key}:N", title=name) for key, name in _TOOLTIP.items()]

@@ -7,8 +7,13 @@ FEATURE = Feature(
     commands=(
         Command(
             "watch",
-            "Run your training command, and compare its rate with what a sweep measured, every few minutes.",
+            "Run your training, and compare its speed with what a sweep measured.",
             "accelsweep.features.watch.command:watch",
+            group="Find causes",
+            examples={
+                "accelsweep watch train -- python src/train.py": "compare with the sweep `train` every few minutes",
+                "accelsweep watch train --setting batch_size=64 -- python src/train.py": "with one of its settings",
+            },
         ),
     ),
 )

@@ -8,15 +8,16 @@ end in arrows.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import altair as alt
 
 from accelsweep.config.setting import label
-from accelsweep.records.estimates import Estimate
+from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import Findings, SettingFinding
-from accelsweep.report.figures.figure import DataRow, has_values
+from accelsweep.report.figures.figure import SERIES_SHAPES, VERDICT_MARKS, DataRow, Palette, has_values
 from accelsweep.results import Outcome
 
 LINEAR_REACH = 1.0
@@ -130,10 +131,38 @@ def row_axis(keys: Sequence[str], **options: Any) -> alt.Y:
 BATCH_AXIS = alt.X("batch_size:O", title="batch size per device", axis=alt.Axis(labelAngle=0))
 
 
-def series_colour(names: Sequence[str], colours: Sequence[str]) -> alt.Color:
-    """Return the colour encoding of the named series, with a legend."""
-    scale = alt.Scale(domain=list(names), range=list(colours[: len(names)]))
-    return alt.Color("series:N", scale=scale, legend=alt.Legend(columns=2, symbolType="circle"))
+def series_encodings(field: str, names: Sequence[str], palette: Palette, *, columns: int = 2) -> dict[str, Any]:
+    """Return the colour and the shape of the named series, with one legend for both.
+
+    The shape applies to points only. Few series have each a colour that no verdict has.
+    """
+    colours = alt.Scale(domain=list(names), range=list(palette.series[: len(names)]))
+    shapes = alt.Scale(domain=list(names), range=[shape for shape, _ in zip(cycle(SERIES_SHAPES), names, strict=False)])
+    legend = alt.Legend(columns=columns) if len(names) > 1 else None
+    return {
+        "color": alt.Color(f"{field}:N", scale=colours, legend=legend),
+        "shape": alt.Shape(f"{field}:N", scale=shapes, legend=legend),
+    }
+
+
+def verdict_encodings(verdicts: Iterable[str], palette: Palette) -> dict[str, Any]:
+    """Return the colour and the shape of each of these verdicts, the same in every figure, with one legend for both."""
+    present = set(verdicts)
+    shown = [verdict for verdict in Verdict if verdict.value in present]
+    shapes, colours = zip(*(VERDICT_MARKS[verdict] for verdict in shown), strict=True)
+    names = [verdict.value for verdict in shown]
+    colour_scale = alt.Scale(domain=names, range=[getattr(palette, colour) for colour in colours])
+    return {
+        "color": alt.Color("verdict:N", scale=colour_scale),
+        "shape": alt.Shape("verdict:N", scale=alt.Scale(domain=names, range=list(shapes))),
+    }
+
+
+def lines_note(drawn: int, measured: int, which: str) -> str:
+    """Return how many of the measured lines are drawn, such as `The fastest 8 of 20 measured lines`; empty for all."""
+    if drawn == measured:
+        return ""
+    return f"The {which} {drawn} of {measured} measured lines are drawn; the CSV contains all."
 
 
 def series_of(setting: SettingFinding, findings: Findings) -> str:
@@ -149,7 +178,7 @@ def series_of(setting: SettingFinding, findings: Findings) -> str:
             "devices": effective.world_size,
             "precision": effective.precision,
         }
-    return f"{label(axes)} | {setting.hardware}" if len(findings.hardware) > 1 and setting.hardware else label(axes)
+    return f"{label(axes)}, {setting.hardware}" if len(findings.hardware) > 1 and setting.hardware else label(axes)
 
 
 def main_outcome(setting: SettingFinding) -> Outcome:

@@ -14,8 +14,11 @@ from accelsweep.results import PARTS
 
 COLUMNS = ("setting", "label", "part", "share", "verdict", "count")
 MAX_BARS = 40
-LETTER = 0.017
+LETTER = 0.0195
 """Approximate width of a letter on a phone screen, as a fraction of a bar's width."""
+
+_COLOURS = (3, 1, 2, 0, 4, 5, 6)
+"""The place of each part's colour in the palette's series; the part that is the largest in most steps has the first."""
 
 _PART_NAMES = {part: part.replace("_", " ") for part in PARTS}
 
@@ -63,7 +66,9 @@ def _bar_label(part: str, share: float) -> str:
 def _draw(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
     keys = list(dict.fromkeys(row["key"] for row in rows))
     y, order = row_axis(keys), alt.Order("order:O")
-    scale = alt.Scale(domain=list(_PART_NAMES.values()), range=list(palette.series[: len(_PART_NAMES)]))
+    parts, colours = list(_PART_NAMES.values()), [palette.series[place] for place in _COLOURS]
+    scale = alt.Scale(domain=parts, range=colours)
+    text_scale = alt.Scale(domain=parts, range=[palette.text_on(colour) for colour in colours])
     titles = {"label": "setting", "part": "part", "words": "share", "verdict": "bottleneck", "evidence": "because"}
     bars = (
         alt.Chart(ROWS)
@@ -71,23 +76,24 @@ def _draw(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
         .encode(
             x=alt.X("share:Q", title="share of a step", stack="zero", axis=_SHARE_AXIS),
             y=y,
-            color=alt.Color("part:N", scale=scale, legend=alt.Legend(columns=4, symbolType="square")),
+            color=alt.Color("part:N", scale=scale, legend=alt.Legend(columns=3, symbolType="square")),
             order=order,
             tooltip=tooltip(titles),
         )
     )
     labels = (
         alt.Chart(ROWS)
-        .mark_text(color=palette.page, fontSize=11)
+        .mark_text(fontSize=11)
         .encode(
             x=alt.X("share:Q", stack="zero", bandPosition=0.5),
             y=y,
             order=order,
-            detail=alt.Detail("part:N"),
+            color=alt.Color("part:N", scale=text_scale, legend=None),
             text=alt.Text("inside:N"),
         )
     )
-    return alt.layer(bars, labels).properties(height=ROW_PIXELS * len(keys), usermeta={"rows": len(keys)})
+    chart: Chart = alt.layer(bars, labels).resolve_scale(color="independent")
+    return chart.properties(height=ROW_PIXELS * len(keys), usermeta={"rows": len(keys)})
 
 
 _SHARE_AXIS = alt.Axis(format="%", tickCount=6, grid=False)

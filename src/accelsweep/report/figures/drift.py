@@ -84,7 +84,7 @@ def _draw(
     )
     arrows = [
         base.transform_filter(f"isValid(datum.{end})")
-        .mark_point(shape=shape, filled=True, size=70, color=palette.slower)
+        .mark_point(shape=shape, filled=True, size=70, color=palette.ink)
         .encode(y=alt.Y(f"{end}:Q", scale=scale))
         for end, shape in (("under", "triangle-down"), ("over", "triangle-up"))
         if has_values(rows, end)
@@ -92,6 +92,6 @@ def _draw(
     return alt.layer(
         same,
         seen.mark_line(strokeWidth=1, color=palette.muted).encode(y=y, detail=alt.Detail("block:N")),
-        seen.mark_point(filled=True, size=55, color=palette.accent).encode(y=y),
+        seen.mark_point(filled=True, size=55, color=palette.ink).encode(y=y),
         *arrows,
     ).properties(height=220)

@@ -22,9 +22,11 @@ FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 class Palette:
     """A colour scheme; the page's style sheet uses the same values.
 
-    `series` distinguishes lines. `ramp` ranges from nearly the page's background colour to full strength. `on_ramp`
-    contains the text colours for the two ends of the ramp; `ramp_turn` is the position on the ramp, between 0 and 1,
-    beyond which the second colour is more legible.
+    `faster`, `slower`, `undecided` and `doubt` are verdicts, and nothing else has these colours. `series` distinguishes
+    lines, bars and points; its colours differ in lightness as well as in hue, so that they can be told apart in print
+    and by readers with any kind of colour blindness. `ramp` ranges from nearly the page's background colour to full
+    strength. `on_ramp` contains the text colours for the two ends of the ramp; `ramp_turn` is the position on the ramp,
+    between 0 and 1, beyond which the second colour is more legible.
     """
 
     name: str
@@ -33,14 +35,30 @@ class Palette:
     muted: str
     line: str
     band: str
-    accent: str
     faster: str
     slower: str
     undecided: str
+    doubt: str
     series: tuple[str, ...]
     ramp: tuple[str, ...]
     on_ramp: tuple[str, str]
     ramp_turn: float
+
+    def text_on(self, colour: str) -> str:
+        """Return the text colour that is most legible on `colour`."""
+        return max((self.ink, self.page), key=lambda text: contrast(text, colour))
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast ratio of two colours such as `#16202c`, from 1 to 21 (WCAG 2)."""
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 LIGHT = Palette(
@@ -50,14 +68,14 @@ LIGHT = Palette(
     muted="#566273",
     line="#e1e5ea",
     band="#eef1f5",
-    accent="#1d5fc4",
     faster="#1d5fc4",
     slower="#c2410c",
     undecided="#7c56b3",
-    series=("#1d5fc4", "#c2410c", "#0f7b6c", "#7c56b3", "#8a6100", "#b0266e", "#4a5a6a", "#2f7d32"),
-    ramp=("#e6eefb", "#9dbff0", "#4a86dc", "#123f8c"),
+    doubt="#8a5a00",
+    series=("#35909d", "#a51c87", "#a49615", "#313e06", "#e34171", "#5e2856", "#287606", "#cf68e0"),
+    ramp=("#e4f1f2", "#9fd0d4", "#4a9aa3", "#0f4f59"),
     on_ramp=("#0b1118", "#ffffff"),
-    ramp_turn=0.75,
+    ramp_turn=0.77,
 )
 
 DARK = Palette(
@@ -67,15 +85,18 @@ DARK = Palette(
     muted="#9aa6b5",
     line="#2a323d",
     band="#1d2530",
-    accent="#7fb0ff",
     faster="#7fb0ff",
     slower="#ff9466",
     undecided="#c3a3f5",
-    series=("#7fb0ff", "#ff9466", "#52c7b4", "#c3a3f5", "#e0b64f", "#f58fbd", "#a9b6c6", "#86cf89"),
-    ramp=("#1b2c47", "#28508c", "#4d8ae6", "#b5d2ff"),
+    doubt="#f0c46a",
+    series=("#2e949e", "#f8b9cd", "#ae9d2d", "#87e35e", "#d83b5f", "#9c39a8", "#27740f", "#de68da"),
+    ramp=("#16333a", "#1f5f69", "#3a9aa6", "#b6e6ea"),
     on_ramp=("#e8ecf1", "#0b1118"),
-    ramp_turn=0.55,
+    ramp_turn=0.51,
 )
+
+SERIES_SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down")
+"""The shapes of the points of series, in the order of their colours; they repeat after the last one."""
 
 VERDICT_MARKS: dict[Verdict, tuple[str, str]] = {
     Verdict.faster: ("triangle-right", "faster"),
@@ -85,7 +106,7 @@ VERDICT_MARKS: dict[Verdict, tuple[str, str]] = {
     Verdict.same: ("square", "muted"),
     Verdict.undecided: ("diamond", "undecided"),
     Verdict.not_yet: ("diamond", "undecided"),
-    Verdict.disturbed: ("cross", "muted"),
+    Verdict.disturbed: ("cross", "doubt"),
     Verdict.baseline: ("circle", "ink"),
     Verdict.refused: ("cross", "muted"),
     Verdict.not_measured: ("cross", "muted"),

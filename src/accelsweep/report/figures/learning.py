@@ -14,7 +14,7 @@ from accelsweep.records.layout import RunsPlace
 from accelsweep.records.plan import MergedName
 from accelsweep.records.run_files import read_record_at
 from accelsweep.report import formatting as fmt
-from accelsweep.report.figures.axes import tooltip
+from accelsweep.report.figures.axes import series_encodings, tooltip
 from accelsweep.report.figures.figure import MAX_SERIES, ROWS, Chart, Figure, Palette, Skipped
 from accelsweep.report.figures.steps import selected_runs
 from accelsweep.results import LearningCurve
@@ -99,17 +99,17 @@ def _draw(palette: Palette, bands: list[str], settings: list[str], *, timed: boo
     scale = alt.Scale(domain=[0, 1], nice=False, reverse=True)
     x = ("seconds:Q", "training time in seconds") if timed else ("samples:Q", "training samples")
     titles: Mapping[str, str] = {"setting": "setting", "repeat": "repeat", "curve": "curve", "value": "value"}
+    encodings = series_encodings("setting", settings, palette)
     base = alt.Chart(ROWS).encode(
         x=alt.X(x[0], title=x[1], axis=alt.Axis(grid=False, tickCount=8)),
         y=alt.Y("band:N", sort=bands, title=None, scale=alt.Scale(paddingInner=0.15)),
         yOffset=alt.YOffset("share:Q", scale=scale),
-        color=alt.Color(
-            "setting:N", sort=settings, scale=alt.Scale(range=list(palette.series)), legend=alt.Legend(columns=2)
-        ),
+        color=encodings["color"],
         tooltip=tooltip({**titles, "samples": "samples", **({"seconds": "seconds"} if timed else {})}),
     )
     lines = base.mark_line(strokeWidth=1, opacity=0.7).encode(
         detail=[alt.Detail("run:N"), alt.Detail("band:N")], order=alt.Order("samples:Q")
     )
-    validations = base.transform_filter(f"datum.curve != {LOSS!r}").mark_point(size=24, filled=True)
+    validations = base.transform_filter(f"datum.curve != {LOSS!r}").mark_point(size=36, filled=True)
+    validations = validations.encode(shape=encodings["shape"])
     return alt.layer(lines, validations).properties(height=BAND_PIXELS * len(bands), usermeta={"bands": len(bands)})

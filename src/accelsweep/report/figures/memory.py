@@ -12,9 +12,10 @@ from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import (
     BATCH_AXIS,
     linear_domain,
+    lines_note,
     main_outcome,
     round_ticks,
-    series_colour,
+    series_encodings,
     series_of,
     tooltip,
 )
@@ -66,16 +67,15 @@ def _device_memory(setting: SettingFinding) -> float | None:
 
 
 def _figure(rows: list[dict[str, Any]], metric: str) -> Figure:
-    names = list(dict.fromkeys(row["series"] for row in rows if row["bytes"] is not None))[:MAX_SERIES]
+    measured = list(dict.fromkeys(row["series"] for row in rows if row["bytes"] is not None))
+    names = measured[:MAX_SERIES]
     rows = [{**row, "shown": row["series"] in names} for row in rows]
     drawn = [row for row in rows if row["shown"]]
     domain = linear_domain(drawn, "bytes", zero=True)
     limits = sorted({row["limit"] for row in drawn if row["limit"] is not None})
     if limits and limits[0] < 2 * domain[1]:
         domain = (domain[0], max(domain[1], 1.04 * limits[0]))
-    notes = []
-    if len(names) < (total := len({row["series"] for row in rows})):
-        notes.append(f"The first {len(names)} of {total} lines are drawn; the CSV contains all.")
+    notes = [lines_note(len(names), len(measured), "first")]
     if not limits:
         notes.append("The device's memory is unknown.")
     elif beyond := [fmt.number(limit, "B") for limit in limits if limit > domain[1]]:
@@ -86,7 +86,7 @@ def _figure(rows: list[dict[str, Any]], metric: str) -> Figure:
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw(palette, drawn, domain, [limit for limit in limits if limit <= domain[1]], metric),
-        note=" ".join(notes),
+        note=" ".join(filter(None, notes)),
     )
 
 
@@ -99,17 +99,15 @@ def _draw(
     axis = alt.Axis(values=ticks, labelExpr=f"format(datum.value / {_MEBI}, ',~r')")
     y = alt.Y("bytes:Q", title=f"{MEMORY_TITLES[metric]} (MiB)", scale=scale, axis=axis)
     titles = {"series": "setting", "batch_size": "batch size", "words": "memory", "share": "share"}
-    base = (
-        alt.Chart(ROWS)
-        .transform_filter("datum.shown")
-        .encode(x=BATCH_AXIS, color=series_colour(names, palette.series), tooltip=tooltip(titles))
-    )
+    encodings = series_encodings("series", names, palette)
+    base = alt.Chart(ROWS).transform_filter("datum.shown")
+    base = base.encode(x=BATCH_AXIS, color=encodings["color"], tooltip=tooltip(titles))
     measured = base.transform_filter("isValid(datum.bytes)")
     ended = base.transform_filter("datum.ended").mark_point(shape="cross", size=110, angle=45, filled=True)
     return alt.layer(
         *(_limit_line(palette, limit, scale) for limit in limits),
         measured.mark_line().encode(y=y),
-        measured.mark_point(filled=True, size=70).encode(y=y),
+        measured.mark_point(filled=True, size=70).encode(y=y, shape=encodings["shape"]),
         *([ended.encode(y=alt.value(8))] if has_values(rows, "ended") else []),
     ).properties(height=280)
 

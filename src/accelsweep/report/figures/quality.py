@@ -55,7 +55,7 @@ def _draw(palette: Palette, rows: list[dict[str, Any]], domain: tuple[float, flo
     scale = alt.Scale(domain=list(domain), nice=False)
     x = alt.X("quality:Q", title=title, scale=scale, axis=alt.Axis(tickCount=6, grid=False))
     roles = ["baseline", "compared"]
-    colour = alt.Color("role:N", scale=alt.Scale(domain=roles, range=[palette.ink, palette.accent]))
+    colour = alt.Color("role:N", scale=alt.Scale(domain=roles, range=[palette.ink, palette.series[0]]))
     shape = alt.Shape("role:N", scale=alt.Scale(domain=roles, range=["circle", "square"]))
     titles = {"label": "setting", "words": title, "quality_verdict": "against the baseline"}
     base = alt.Chart(ROWS).transform_filter("datum.shown").encode(y=y, color=colour, tooltip=tooltip(titles))

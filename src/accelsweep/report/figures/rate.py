@@ -14,15 +14,20 @@ from accelsweep.report.figures.axes import (
     clipped,
     interval_fields,
     linear_domain,
+    lines_note,
     main_outcome,
-    series_colour,
+    series_encodings,
     series_of,
 )
 from accelsweep.report.figures.figure import MAX_SERIES, ROWS, SI_AXIS, Chart, Figure, Palette, Skipped, has_values
+from accelsweep.results import Outcome
 
 COLUMNS = ("setting", "series", "batch_size", "rate", "low", "high", "confidence", "count", "outcome", "knee")
 MAX_LINES = 40
 """Maximum number of rows in a heat map, chosen to fit a screen; the table lists all settings."""
+
+_UNTRIED = (Outcome.unsupported, Outcome.not_run)
+"""Outcomes of settings that were never measured; a line of only such settings is not drawn."""
 
 _FAILED = "!isValid(datum.rate)"
 _MEASURED = "isValid(datum.rate)"
@@ -39,8 +44,8 @@ def heatmap_figure(findings: Findings) -> Figure | Skipped:
     if missing:
         return Skipped("heatmap", f"only one value of {' and '.join(missing)} was planned, so there is no grid")
     all_rows = _rows(findings)
-    lines = list(dict.fromkeys(row["series"] for row in all_rows))[:MAX_LINES]
-    rows = [row for row in all_rows if row["series"] in lines]
+    tried = list(dict.fromkeys(row["series"] for row in all_rows if row["outcome"] not in _UNTRIED))
+    rows = [row for row in all_rows if row["series"] in tried[:MAX_LINES]]
     if all(row["rate"] is None for row in rows):
         return Skipped("heatmap", "no setting has a rate")
     best = max((row for row in rows if row["rate"] is not None), key=lambda row: row["rate"])
@@ -52,7 +57,7 @@ def heatmap_figure(findings: Findings) -> Figure | Skipped:
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw_heatmap(palette, rows),
-        note=f"The first {len(rows)} of {len(all_rows)} settings." if len(rows) < len(all_rows) else "",
+        note=f"The first {MAX_LINES} of {len(tried)} measured lines." if len(tried) > MAX_LINES else "",
     )
 
 
@@ -71,7 +76,6 @@ def throughput_figure(findings: Findings) -> Figure | Skipped:
     domain = linear_domain([row for row in rows if row["series"] in fastest], "rate", zero=True)
     rows = [{**clipped(row, domain), "shown": row["series"] in fastest} for row in rows]
     failed = sum(row["rate"] is None for row in rows if row["shown"])
-    total = len({row["series"] for row in rows})
     return Figure(
         name="throughput",
         alt=f"Rate against batch size in {fmt.count(len(fastest), 'line')}, "
@@ -79,9 +83,7 @@ def throughput_figure(findings: Findings) -> Figure | Skipped:
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw_throughput(palette, rows, domain, fmt.unit_word(findings.rate_unit)),
-        note=f"The {len(fastest)} fastest of {total} lines are drawn; the CSV contains all."
-        if len(fastest) < total
-        else "",
+        note=lines_note(len(fastest), len(best), "fastest"),
     )
 
 
@@ -128,18 +130,23 @@ def _draw_heatmap(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
     rates = [row["rate"] for row in rows if row["rate"] is not None]
     lines = list(dict.fromkeys(row["series"] for row in rows))
     turn = min(rates) + palette.ramp_turn * (max(rates) - min(rates))
-    base = alt.Chart(ROWS).encode(x=BATCH_AXIS, y=alt.Y("series:N", sort=lines, title=None), tooltip=_TOOLTIP)
+    x = BATCH_AXIS.copy().scale(paddingInner=0)
+    base = alt.Chart(ROWS).encode(x=x, y=alt.Y("series:N", sort=lines, title=None), tooltip=_TOOLTIP)
     measured, failed = base.transform_filter(_MEASURED), base.transform_filter(_FAILED)
     scale = alt.Scale(range=list(palette.ramp), zero=min(rates) == max(rates))
     text_colour = alt.condition(f"datum.rate > {turn!r}", alt.value(palette.on_ramp[1]), alt.value(palette.on_ramp[0]))
+    tiles = [failed.mark_rect(fill=palette.band, stroke=palette.page, strokeWidth=3, cornerRadius=4)]
+    reasons = [failed.mark_text(fontSize=12, color=palette.muted).encode(text=alt.Text("short:N"))]
+    if len(rates) == len(rows):  # a layer without a mark has no text for screen readers
+        tiles, reasons = [], []
     return alt.layer(
-        failed.mark_rect(fill=palette.band, stroke=palette.page, strokeWidth=3, cornerRadius=4),
+        *tiles,
         measured.mark_rect(stroke=palette.page, strokeWidth=3, cornerRadius=4).encode(
             color=alt.Color("rate:Q", scale=scale, legend=None)
         ),
         measured.mark_text(fontSize=13).encode(text=alt.Text("short:N"), color=text_colour),
-        failed.mark_text(fontSize=12, color=palette.muted).encode(text=alt.Text("short:N")),
-    ).properties(height=44 * len(lines))
+        *reasons,
+    ).properties(height=44 * len(lines), usermeta={"tiles": len(lines)})
 
 
 def _draw_throughput(palette: Palette, rows: list[dict[str, Any]], domain: tuple[float, float], unit: str) -> Chart:
@@ -147,8 +154,9 @@ def _draw_throughput(palette: Palette, rows: list[dict[str, Any]], domain: tuple
     names = list(dict.fromkeys(row["series"] for row in shown))
     scale = alt.Scale(domain=list(domain), nice=False)
     y = alt.Y("rate:Q", title=f"rate ({unit})", axis=SI_AXIS, scale=scale)
-    colour = series_colour(names, palette.series)
-    base = alt.Chart(ROWS).transform_filter("datum.shown").encode(x=BATCH_AXIS, color=colour, tooltip=_TOOLTIP)
+    encodings = series_encodings("series", names, palette)
+    base = alt.Chart(ROWS).transform_filter("datum.shown")
+    base = base.encode(x=BATCH_AXIS, color=encodings["color"], tooltip=_TOOLTIP)
     measured = base.transform_filter(_MEASURED)
     failed = base.transform_filter(_FAILED).mark_point(shape="cross", size=110, angle=45, filled=True)
     intervals = measured.mark_rule(strokeWidth=2).encode(y=alt.Y("from:Q", scale=scale), y2=alt.Y2("to:Q"))
@@ -157,7 +165,7 @@ def _draw_throughput(palette: Palette, rows: list[dict[str, Any]], domain: tuple
         measured.mark_line().encode(y=y),
         *([intervals] if has_values(shown, "low") else []),
         *arrows(measured, shown, scale, vertical=True),
-        measured.mark_point(filled=True, size=70).encode(y=y),
+        measured.mark_point(filled=True, size=70).encode(y=y, shape=encodings["shape"]),
         *([knees] if has_values(shown, "knee") else []),
         *([failed.encode(y=alt.YDatum(0), yOffset=alt.value(-8))] if any(row["rate"] is None for row in shown) else []),
     ).properties(height=320)

@@ -10,7 +10,14 @@ import altair as alt
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.findings import Findings, ScalingPoint
 from accelsweep.report import formatting as fmt
-from accelsweep.report.figures.axes import arrows, clipped, interval_fields, linear_domain
+from accelsweep.report.figures.axes import (
+    arrows,
+    clipped,
+    interval_fields,
+    linear_domain,
+    lines_note,
+    series_encodings,
+)
 from accelsweep.report.figures.figure import MAX_SERIES, ROWS, Chart, DataRow, Figure, Palette, Skipped, has_values
 
 
@@ -44,15 +51,14 @@ def _figure(
     best = [f"{row['line']}: {row['words']} on {most}" for row in rows if row["devices"] == most and row["shown"]]
     kinds = {row["kinds"] for row in rows}
     notes = [f"All lines: {kinds.pop()}."] if len(kinds) == 1 else []
-    if len(drawn) < len(largest):
-        notes.append(f"The {len(drawn)} of {len(largest)} lines that scale best are drawn; the CSV contains all.")
+    notes.append(lines_note(len(drawn), len(largest), "best-scaling"))
     return Figure(
         name=name,
         alt=f"{title} against devices: {'; '.join(best)}.",
         rows=rows,
         columns=("series", "kind", "setting", "devices", value, "low", "high", "confidence", "count", "law"),
         draw=lambda palette: _draw(palette, rows, domain, value, axis_title, number_format),
-        note=" ".join(notes),
+        note=" ".join(filter(None, notes)),
     )
 
 
@@ -100,14 +106,14 @@ def _draw(
     names = list(dict.fromkeys(row["line"] for row in rows if row["shown"]))
     scale = alt.Scale(domain=list(domain), nice=False)
     y = alt.Y(f"{value}:Q", title=title, axis=alt.Axis(format=number_format, tickCount=6), scale=scale)
-    colour = alt.Color("line:N", scale=alt.Scale(domain=names), legend=alt.Legend(columns=1, symbolType="circle"))
+    encodings = series_encodings("line", names, palette, columns=1)
     tooltip = [
         alt.Tooltip("line:N", title="series"),
         alt.Tooltip("devices:O", title="devices"),
         alt.Tooltip("words:N", title=title),
     ]
     x = alt.X("devices:O", title="devices", axis=alt.Axis(labelAngle=0))
-    base = alt.Chart(ROWS).transform_filter("datum.shown").encode(x=x, color=colour, tooltip=tooltip)
+    base = alt.Chart(ROWS).transform_filter("datum.shown").encode(x=x, color=encodings["color"], tooltip=tooltip)
     ideal = (
         alt.Chart(alt.InlineData(values=_ideal(rows, value)))
         .mark_line(color=palette.muted, strokeDash=[4, 4], strokeWidth=1.5, aria=False)
@@ -121,5 +127,5 @@ def _draw(
         *([law.encode(y=alt.Y("law:Q", scale=scale))] if has_values(rows, "law") else []),
         *([intervals] if has_values(rows, "low") else []),
         *arrows(base, rows, scale, vertical=True),
-        base.mark_point(filled=True, size=80).encode(y=y),
+        base.mark_point(filled=True, size=80).encode(y=y, shape=encodings["shape"]),
     ).properties(height=280)

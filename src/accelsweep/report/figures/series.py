@@ -13,7 +13,7 @@ from accelsweep.metrics import quantity_of
 from accelsweep.records.findings import Findings, RunPoint, SettingFinding
 from accelsweep.records.layout import SERIES_FILE, RunsPlace
 from accelsweep.report import formatting as fmt
-from accelsweep.report.figures.axes import tooltip
+from accelsweep.report.figures.axes import series_encodings, tooltip
 from accelsweep.report.figures.figure import ROWS, Chart, DataRow, Figure, Palette, Skipped
 from accelsweep.report.figures.steps import BAND_PIXELS
 from accelsweep.report.setting_table import picture_of
@@ -182,7 +182,7 @@ def _draw(palette: Palette, bands: list[str], labels: list[str], first_run: str)
             x=alt.X("seconds:Q", title="seconds since the window opened", axis=alt.Axis(grid=False, tickCount=8)),
             y=alt.Y("band:N", sort=bands, title=None, scale=alt.Scale(paddingInner=0.25, paddingOuter=0.35)),
             yOffset=alt.YOffset("share:Q", scale=scale),
-            color=alt.Color("setting:N", sort=labels, scale=alt.Scale(range=list(palette.series))),
+            color=series_encodings("setting", labels, palette)["color"],
             detail=[alt.Detail("run:N"), alt.Detail("band:N"), alt.Detail("limit:N")],
             strokeDash=alt.condition("datum.limit", alt.value([4, 3]), alt.value([1, 0])),
             order=alt.Order("seconds:Q"),

@@ -18,11 +18,11 @@ from accelsweep.report.figures.axes import (
     ratio_ticks,
     row_axis,
     tooltip,
+    verdict_encodings,
 )
 from accelsweep.report.figures.figure import (
     MAX_ROWS,
     ROWS,
-    VERDICT_MARKS,
     Chart,
     DataRow,
     Figure,
@@ -149,12 +149,9 @@ def _draw(palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float]
     scale = alt.Scale(type="log", domain=list(domain), nice=False)
     axis = alt.Axis(values=ratio_ticks(domain), labelExpr="format(datum.value, '~r') + 'x'")
     x = alt.X("ratio:Q", scale=scale, axis=axis, title="rate relative to the baseline")
-    verdicts = [verdict for verdict in Verdict if any(row["verdict"] == verdict.value for row in forest)]
-    shapes, colours = zip(*(VERDICT_MARKS[verdict] for verdict in verdicts), strict=True)
-    colour_scale = alt.Scale(domain=list(map(str, verdicts)), range=[getattr(palette, name) for name in colours])
-    shape = alt.Shape("verdict:N", scale=alt.Scale(domain=list(map(str, verdicts)), range=list(shapes)))
+    verdict = verdict_encodings((row["verdict"] for row in forest), palette)
     encodings: dict[str, Any] = {
-        "color": alt.Color("verdict:N", scale=colour_scale),
+        "color": verdict["color"],
         "tooltip": tooltip({"label": "setting", "verdict": "verdict", "words": "speed-up", "rate": "rate"}),
     }
     y = row_axis(keys, grid=False).scale(type="point", padding=0.5)
@@ -182,7 +179,7 @@ def _draw(palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float]
             else []
         ),
         *arrows(of_kind["setting"], forest, scale, **encodings),
-        of_kind["setting"].mark_point(filled=True, size=95).encode(x=x, shape=shape, **encodings),
+        of_kind["setting"].mark_point(filled=True, size=95).encode(x=x, shape=verdict["shape"], **encodings),
         repeats.encode(x=x, tooltip=encodings["tooltip"]),
     ).properties(height=ROW_STEP * len(keys), usermeta={"step": ROW_STEP})
     return chart

@@ -1,9 +1,10 @@
-"""Rate against cost, energy or memory, with the recommended setting and its alternatives labelled."""
+"""Rate against cost, energy or memory. Marks are those of the forest plot, and carry the names of their settings."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 
@@ -11,8 +12,8 @@ from accelsweep.analysis.costs import same_energy_scope
 from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.report import formatting as fmt
-from accelsweep.report.figures.axes import round_ticks, tooltip
-from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Palette, Skipped
+from accelsweep.report.figures.axes import round_ticks, tooltip, verdict_encodings
+from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, DataRow, Figure, Palette, Skipped
 from accelsweep.report.setting_table import ENERGY, MEMORY_TITLES, cost_of
 
 COLUMNS = ("setting", "label", "rate", "metric", "value", "unit", "role")
@@ -24,14 +25,31 @@ PRICES = {
 }
 """What the `pareto-NAME` figures plot the rate against: for each, its metrics in order of preference."""
 
-_ROLES = {
-    "recommended": ("accent", "diamond"),
-    "alternative": ("undecided", "triangle-up"),
-    "baseline": ("ink", "circle"),
-    "on the Pareto front": ("accent", "triangle-right"),
-    "other": ("muted", "square"),
+_ROLES = ("recommended", "alternative", "baseline", "on the Pareto front", "other")
+"""The roles of settings; names are placed in this order, as long as they fit."""
+
+_HEIGHT = 320
+
+PLOT_WIDTHS = {"side": 600, "narrow_side": 300}
+"""The width in pixels for which names are placed: of a static picture, and of a phone. Wider plots have more room."""
+
+_LETTER = 6.6
+"""The width of a letter, in pixels; a little more than the mean, so that names do not touch."""
+
+_MARK = 7
+"""Half of the width and height that a mark takes, in pixels."""
+
+_SIDES: Mapping[str, tuple[Literal["left", "center", "right"], int, int]] = {
+    "right": ("left", 13, 0),
+    "left": ("right", -13, 0),
+    "above": ("center", 0, -13),
+    "below": ("center", 0, 13),
+    "above right": ("left", -6, -13),
+    "above left": ("right", 6, -13),
+    "below right": ("left", -6, 13),
+    "below left": ("right", 6, 13),
 }
-"""The palette colour and shape of a setting's mark, by role."""
+"""Where a name may stand, in order of preference: its alignment and its distance from the mark, in pixels."""
 
 
 def tradeoff_figures(findings: Findings) -> list[Figure | Skipped]:
@@ -48,14 +66,18 @@ def _tradeoff(findings: Findings, price: str) -> Figure | Skipped:
     for metric in PRICES[price]:
         rows = [row for setting in findings.settings if (row := _row(findings, setting, metric)) is not None]
         if len(rows) > 1:
-            _place_names(rows)
+            domains = {key: _domain(rows, key) for key in ("value", "rate")}
+            for side, width in PLOT_WIDTHS.items():
+                _place_names(rows, domains, side, width)
             title = MEMORY_TITLES.get(metric, price)
+            unnamed = sum(row["side"] is None for row in rows)
             return Figure(
                 name=f"pareto-{price}",
                 alt=f"{fmt.count(len(rows), 'setting')} by rate and {title}.",
                 rows=rows,
                 columns=COLUMNS,
-                draw=partial(_draw, title=title, rows=rows, unit=fmt.unit_word(findings.rate_unit)),
+                draw=partial(_draw, title=title, rows=rows, domains=domains, unit=fmt.unit_word(findings.rate_unit)),
+                note=f"There is no room for {fmt.count(unnamed, 'name')}: point at the mark." if unnamed else "",
             )
     reason = f"fewer than two settings have both a rate and {price}{_missing_reason(findings, price)}"
     return Skipped(f"pareto-{price}", reason)
@@ -74,7 +96,9 @@ def _row(findings: Findings, setting: SettingFinding, metric: str) -> dict[str, 
         "metric": metric,
         "value": value,
         "unit": unit,
+        "verdict": setting.verdict.value,
         "role": _role(findings, setting),
+        "off_front": setting.setting not in findings.pareto,
         "rate_words": fmt.estimate_text(setting.rate),
         "value_words": fmt.number(value, unit),
     }
@@ -91,12 +115,58 @@ def _role(findings: Findings, setting: SettingFinding) -> str:
     return "on the Pareto front" if setting.setting in findings.pareto else "other"
 
 
-def _place_names(rows: list[dict[str, Any]]) -> None:
-    """Place the names of chosen settings on whichever side of their marks keeps them inside the picture."""
-    middle = (min(row["value"] for row in rows) + max(row["value"] for row in rows)) / 2
-    for row in rows:
-        named = row["role"] in ("recommended", "alternative")
-        row["name_side"] = ("left" if row["value"] > middle else "right") if named else None
+def _domain(rows: Sequence[DataRow], key: str) -> tuple[float, float]:
+    """Return the ends of an axis with some room beyond the outermost marks; the rate begins at 0."""
+    values = [float(row[key]) for row in rows]
+    low, high = (0.0, max(values)) if key == "rate" else (min(values), max(values))
+    room = 0.08 * ((high - low) or abs(high) or 1.0)
+    return float(f"{low - (room if key == 'value' else 0.0):.6g}"), float(f"{high + room:.6g}")
+
+
+_Box = tuple[float, float, float, float]
+"""The left, right, top and bottom edges of a mark or a name, in pixels."""
+
+
+def _place_names(
+    rows: Sequence[dict[str, Any]], domains: Mapping[str, tuple[float, float]], key: str, width: int
+) -> None:
+    """Set each row's `key` to the side of its mark on which its name fits a plot of this width; None if none does."""
+
+    def position(row: DataRow) -> tuple[float, float]:
+        x, y = ((row[name] - low) / (high - low) for name, (low, high) in domains.items())
+        return x * width, (1 - y) * _HEIGHT
+
+    taken = [_mark_box(*position(row)) for row in rows]
+    for row in sorted(rows, key=lambda row: _ROLES.index(row["role"])):
+        boxes = {side: _name_box(*position(row), len(row["label"]), side) for side in _SIDES}
+        others = [box for box in taken if box != _mark_box(*position(row))]
+        inside = [side for side, box in boxes.items() if _fits(box, width)]
+        fitting = [side for side in inside if not _overlaps(boxes[side], others)]
+        if row["role"] == "recommended":  # its name is worth hiding marks for
+            fitting += inside
+        row[key] = next(iter(fitting), None)
+        if row[key] is not None:
+            taken.append(boxes[row[key]])
+
+
+def _mark_box(x: float, y: float) -> _Box:
+    return x - _MARK, x + _MARK, y - _MARK, y + _MARK
+
+
+def _name_box(x: float, y: float, letters: int, side: str) -> _Box:
+    align, dx, dy = _SIDES[side]
+    left = x + dx - {"left": 0.0, "center": 0.5, "right": 1.0}[align] * letters * _LETTER
+    return left, left + letters * _LETTER, y + dy - _MARK, y + dy + _MARK
+
+
+def _fits(box: _Box, width: int) -> bool:
+    left, right, top, bottom = box
+    return left >= 0 and right <= width and top >= 0 and bottom <= _HEIGHT
+
+
+def _overlaps(box: _Box, others: Iterable[_Box]) -> bool:
+    left, right, top, bottom = box
+    return any(left < b and a < right and top < d and c < bottom for a, b, c, d in others)
 
 
 def _missing_reason(findings: Findings, price: str) -> str:
@@ -107,33 +177,45 @@ def _missing_reason(findings: Findings, price: str) -> str:
     return next((f" ({summary.reason})" for summary in known if summary and summary.reason), "")
 
 
-def _draw(palette: Palette, *, title: str, rows: list[dict[str, Any]], unit: str) -> Chart:
-    roles = [role for role in _ROLES if any(row["role"] == role for row in rows)]
-    colours = [getattr(palette, _ROLES[role][0]) for role in roles]
-    shape = alt.Shape("role:N", scale=alt.Scale(domain=roles, range=[_ROLES[role][1] for role in roles]))
-    titles = {"label": "setting", "role": "role", "rate_words": "rate", "value_words": title}
+def _draw(
+    palette: Palette, *, title: str, rows: list[dict[str, Any]], domains: Mapping[str, tuple[float, float]], unit: str
+) -> Chart:
+    titles = {"label": "setting", "role": "role", "verdict": "verdict", "rate_words": "rate", "value_words": title}
     base = alt.Chart(ROWS).encode(
-        x=_price_axis(title, rows),
-        y=alt.Y("rate:Q", title=f"rate ({unit})", axis=SI_AXIS),
-        color=alt.Color("role:N", scale=alt.Scale(domain=roles, range=colours)),
+        x=_price_axis(title, rows, domains["value"]),
+        y=alt.Y("rate:Q", title=f"rate ({unit})", axis=SI_AXIS, scale=_scale(domains["rate"])),
+    )
+    points = base.mark_point(filled=True, size=100).encode(
+        **verdict_encodings((row["verdict"] for row in rows), palette),
+        opacity=alt.condition("datum.off_front", alt.value(_PALE), alt.value(1)),
+        tooltip=tooltip(titles),
     )
     names = [
-        base.transform_filter(f"datum.name_side == '{side}'")
-        .mark_text(align="right" if side == "left" else "left", dx=-10 if side == "left" else 10, limit=220)
+        base.transform_filter(f"datum.side == '{side}'")
+        .mark_text(align=align, dx=dx, dy=dy)
         .encode(text=alt.Text("label:N"))
-        for side in ("left", "right")
-        if any(row["name_side"] == side for row in rows)
+        for side, (align, dx, dy) in _SIDES.items()
+        if any(side in (row["side"], row["narrow_side"]) for row in rows)
     ]
-    points = base.mark_point(filled=True, size=100).encode(shape=shape, tooltip=tooltip(titles))
-    return alt.layer(points, *names).properties(height=320)
+    ring = base.transform_filter("datum.role == 'recommended'").mark_point(filled=False, size=330, strokeWidth=1.5)
+    rings = [ring.encode(color=alt.value(palette.ink))] if any(row["role"] == "recommended" for row in rows) else []
+    return alt.layer(*rings, points, *names).properties(height=_HEIGHT)
 
 
-def _price_axis(title: str, rows: list[dict[str, Any]]) -> alt.X:
+_PALE = 0.4
+"""The opacity of marks off the Pareto front."""
+
+
+def _scale(domain: tuple[float, float]) -> alt.Scale:
+    return alt.Scale(domain=list(domain), nice=False, zero=False)
+
+
+def _price_axis(title: str, rows: list[dict[str, Any]], domain: tuple[float, float]) -> alt.X:
     """Return the horizontal axis. For bytes, ticks are at round numbers of mebibytes, as in the tables."""
-    values, unit = [row["value"] for row in rows], str(rows[0]["unit"])
-    scale = alt.Scale(zero=False, padding=24)
+    unit, scale = str(rows[0]["unit"]), _scale(domain)
     if unit not in ("B", "bytes"):
         return alt.X("value:Q", title=f"{title} ({unit})", scale=scale, axis=SI_AXIS)
-    ticks = round_ticks(min(values) / 2**20, max(values) / 2**20)
-    axis = alt.Axis(values=[tick * 2**20 for tick in ticks], labelExpr="format(datum.value / 1048576, ',~r')")
+    ticks = [tick * 2**20 for tick in round_ticks(*(end / 2**20 for end in domain))]
+    ticks = [tick for tick in ticks if domain[0] <= tick <= domain[1]]
+    axis = alt.Axis(values=ticks, labelExpr="format(datum.value / 1048576, ',~r')")
     return alt.X("value:Q", title=f"{title} (MiB)", scale=scale, axis=axis)

@@ -5,6 +5,7 @@
   const opened = JSON.parse(document.getElementById("opened").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const phone = window.matchMedia("(max-width: 40rem)");
+  const paper = 680;
   const views = new Map();
   const tables = new Map();
 
@@ -25,17 +26,39 @@
 
   // Phones have no room for labels beside the plot: put them above the marks, inside it.
   function narrow(spec) {
-    spec.config.axis.labelLimit = 120;
+    spec.config.axis.labelLimit = 160;
     spec.config.axis.titlePadding = 6;
     spec.config.legend.columns = spec.usermeta?.step ? 4 : 2;
     spec.config.legend.columnPadding = 8;
     spec.config.axisYPoint = { labelAlign: "left", labelPadding: 0, labelOffset: -14, labelLimit: 330, grid: false, zindex: 1 };
-    if (spec.usermeta?.rows) spec.height = 46 * spec.usermeta.rows;
+    for (const row of spec.datasets.rows) if (row.narrow_side !== undefined) row.side = row.narrow_side;
+    visit(spec.layer, fewerColumns);
+    if (spec.usermeta?.rows) {
+      spec.height = 46 * spec.usermeta.rows;
+      spec.config.axisYBand = { ...spec.config.axisYPoint, labelOffset: -17 };
+    }
+    if (spec.usermeta?.tiles) {
+      spec.height = 58 * spec.usermeta.tiles;
+      spec.config.scale = { rectBandPaddingInner: 0.4 };
+      spec.config.axisYBand = { ...spec.config.axisYPoint, labelOffset: -27 };
+    }
     if (spec.usermeta?.step) spec.usermeta.step = 27;
     if (spec.usermeta?.bands) {
       spec.height = 84 * spec.usermeta.bands;
       spec.config.axisYBand = { ...spec.config.axisYPoint, labelOffset: -38 };
     }
+  }
+
+  function visit(part, change) {
+    if (part === null || typeof part !== "object") return;
+    change(part);
+    Object.values(part).forEach((inner) => visit(inner, change));
+  }
+
+  function fewerColumns(channel) {
+    if (!channel.legend?.columns) return;
+    const longest = Math.max(0, ...(channel.scale?.domain ?? []).map((name) => String(name).length));
+    channel.legend.columns = Math.min(channel.legend.columns, longest > 20 ? 1 : 2);
   }
 
   // The first screen shows the first lines only; a checkbox draws the others.
@@ -58,7 +81,7 @@
     try {
       views.get(name)?.finalize();
       document.getElementById(`controls-${name}`).replaceChildren();
-      views.set(name, await window.vegaEmbed(place, specification(name), options));
+      views.set(name, (await window.vegaEmbed(place, specification(name), options)).view);
       place.dataset.drawn = dark.matches ? "dark" : "light";
     } catch (error) {
       place.textContent = `This chart could not be drawn (${error.message}); its picture and its data are linked below.`;
@@ -257,6 +280,9 @@
     offerFilter(input, live);
     offerSorting(live);
   }
+  // Paper is narrower than a screen: charts that were only scaled down would have tiny letters.
+  window.addEventListener("beforeprint", () => views.forEach((view) => view.width(paper).run()));
+  window.addEventListener("afterprint", () => window.dispatchEvent(new Event("resize")));
   dark.addEventListener("change", drawAll);
   phone.addEventListener("change", drawAll);
   drawAll();

@@ -46,7 +46,7 @@ def figure(findings: Findings) -> Figure | Skipped:
         return Skipped("cold_start", "the task is not cold_start")
 
     def draw(palette: Palette) -> Chart:
-        bars = alt.Chart(ROWS).mark_bar(color=palette.accent)
+        bars = alt.Chart(ROWS).mark_bar(color=palette.series[0])
         return alt.layer(bars.encode(x=alt.X("ratio:Q", title="ratio"), y=alt.Y("label:N", title=None)))
 
     return Figure("cold_start", "Bars of the first answer's time over a usual one's.", rows, ("label", "ratio"), draw)
