@@ -60,7 +60,7 @@ def test_a_training_is_compared_and_the_ratio_logged(trainer, tmp_path, capsys, 
     trainer(logger, every_minutes=0.05).fit(Module(seconds=0.002))  # longer than that, also on a fast machine
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("accelsweep: ")]
     assert "% of what was measured on example-host on 2026-01-05" in said[0]
-    assert said[0].count("1 device | 32-true | batch 32") == 1
+    assert said[0].count("batch 32, 32-bit, 1 device") == 1
     assert said[-1].startswith("accelsweep: the whole training: ")
     assert logger.experiment.get_metric_history(logger.run_id, METRIC)
 
@@ -73,7 +73,7 @@ def test_a_training_that_fails_is_compared_until_then(trainer, capsys):
 
 def test_a_setting_can_be_named(trainer, capsys):
     trainer(setting="batch_size=128 devices=1 precision=32-true", every_minutes=0.05).fit(Module())
-    assert "1 device | 32-true | batch 128" in capsys.readouterr().err
+    assert "batch 128, 32-bit, 1 device" in capsys.readouterr().err
 
 
 def test_in_a_run_of_a_sweep_nothing_is_read_or_compared(monkeypatch):

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsweep.significant_digits import format_ratio, gib, interval_digits, significant
+from accelsweep.significant_digits import (
+    common_digits,
+    format_ratio,
+    gib,
+    interval_digits,
+    rounded_interval,
+    significant,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +37,26 @@ from accelsweep.significant_digits import format_ratio, gib, interval_digits, si
 )
 def test_a_ratio_is_shown_to_the_digit_that_its_interval_supports(value, low, high, words):
     assert format_ratio(value, low, high) == words
+
+
+@pytest.mark.parametrize(
+    ("intervals", "ratios", "digits"),
+    [
+        ([(13_600, 11_600, 16_100), (11_100, 10_700, 11_500)], False, 3),
+        ([(2.1, 1.7, 2.6), (0.79, 0.62, 0.99)], True, 2),
+        ([(1.4, 1.02, 1.9)], False, 2),
+        ([(1.4, 1.02, 1.9)], True, 3),
+        ([(1.0, 0.999_999, 1.000_001)], False, 5),
+        ([], False, 2),
+    ],
+)
+def test_a_column_has_the_digits_that_its_narrowest_interval_supports(intervals, ratios, digits):
+    assert common_digits(intervals, ratios=ratios) == digits
+
+
+def test_digits_are_significant_in_the_integer_part_too_and_ends_are_rounded_outwards():
+    assert rounded_interval(13_612, 11_641, 16_013, 3) == ("13,600", "11,600", "16,100")
+    assert rounded_interval(0.7912, 0.6251, 0.9912, 2) == ("0.79", "0.62", "1.0")
 
 
 def test_numbers_of_any_magnitude_can_be_formatted():

@@ -33,6 +33,6 @@ def test_a_training_is_compared(tmp_path, monkeypatch, capsys):
     Trainer(Model(), arguments, train_dataset=data, callbacks=[Watch("example")]).train()
     said = capsys.readouterr().err
     assert "accelsweep: the whole training: " in said
-    assert "1 device | 32-true | batch 32" in said
+    assert "batch 32, 32-bit, 1 device" in said
     with pytest.raises(InputError, match="no sweep 'other'"):
         Watch("other")

@@ -33,6 +33,7 @@ def _command(name: str, command: TyperCommand) -> str:
     given = [one for one in command.params if isinstance(one, TyperArgument | TyperOption)]
     usage = ["[OPTIONS]", *((one.name or "").upper() for one in given if isinstance(one, TyperArgument))]
     parts = [f"## {name}\n\n{command.help or ''}\n\n```sh\naccelsweep {name} {' '.join(usage)}\n```\n\n"]
+    parts.append(f"```sh\n{command.epilog}\n```\n\n")
     rows = [[code(_names(one)), plain(one.help or ""), code(_default(one))] for one in given]
     return "".join([*parts, table(["argument or option", "meaning", "default"], rows)] if rows else parts)
 

@@ -234,6 +234,11 @@ def not_reached(names: Iterable[str], quality: str | None = None) -> dict[str, M
     }
 
 
+def quality_name(metric: str | None) -> str:
+    """Return the name of a quality metric for use in a sentence: `accuracy` for `val_accuracy`."""
+    return (metric or "quality").removeprefix("val_")
+
+
 UNTIMED = frozenset({"quality", "samples_to_target"})
 """Metrics that depend on the seed rather than on timing, so that other load on the machine cannot affect them."""
 

@@ -10,7 +10,7 @@ A target is `"module:name"`.
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -29,7 +29,13 @@ BATCH_SEARCH_KEYS = (
     "measure.rank_memory_bytes",
 )
 
-WINDOW_KEYS = ("measure.warmup_steps", "measure.min_steps", "measure.max_steps", "measure.min_seconds")
+WINDOW_KEYS = (
+    "measure.warmup_steps",
+    "measure.min_steps",
+    "measure.max_steps",
+    "measure.min_seconds",
+    "measure.max_seconds",
+)
 
 TARGET_KEYS = ("measure.target", "measure.max_samples", "measure.validate_every_samples")
 
@@ -47,16 +53,23 @@ QUALITY_KEYS = (
 """Config keys that only some tasks use, for `Task.unused_keys`."""
 
 
+COMMAND_GROUPS = ("Measure", "Read results", "Decide", "Find causes", "Manage")
+"""The headings in `--help` under which commands are listed."""
+
+
 @dataclass(frozen=True)
 class Command:
     """A command-line command. `target` is a function that Typer can inspect; `help` is its line in `--help`.
 
+    `group` is one of `COMMAND_GROUPS`. `examples` maps each command line in the command's own help to its purpose.
     If `overrides` is set, the arguments are Hydra overrides, and Hydra's own options are rejected with an explanation.
     """
 
     name: str
     help: str
     target: str
+    group: str
+    examples: Mapping[str, str]
     overrides: bool = False
 
 

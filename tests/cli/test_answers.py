@@ -23,7 +23,8 @@ FORM = {
     ),
     "NodeSpread": "setting label between within",
     "PlanAnswer": (
-        "sweep revision settings unsupported excluded blocks wanted settled estimate visible_effect notes warnings"
+        "sweep revision settings unsupported excluded blocks wanted settled outdated estimate visible_effect notes "
+        "warnings"
     ),
     "SettingRow": "setting label axes baseline wanted settled",
     "ReasonRow": "setting label axes reason",
@@ -35,21 +36,22 @@ FORM = {
     "StatusAnswer": "sweeps unreadable unplanned",
     "UnplannedDriver": "sweep background",
     "SweepState": (
-        "sweep revision planned settled remaining outcomes seconds_left running kept doubts damaged driver background "
-        "jobs jobs_reason recommendation report report_outdated"
+        "sweep revision planned settled remaining outcomes outdated seconds_left running kept doubts damaged driver "
+        "background jobs jobs_reason recommendation report report_outdated"
     ),
-    "LockOwner": "block host pid process_started job restarts since run run_since",
+    "LockOwner": "block host pid process_started job restarts since run run_since waiting_for",
     "BackgroundState": "place name host since state code follow",
-    "LockedBlock": "block host pid process_started job restarts since run run_since alive label step",
+    "LockedBlock": "block host pid process_started job restarts since run run_since waiting_for alive label step",
     "Job": "number block state reason nodes elapsed",
     "RunDoubt": "run label repeat doubt",
     "Doubt": "code message remedy",
     "UnreadableSweep": "sweep why",
     "RunsAnswer": "sweep rate_metric rate_unit runs",
     "ListedRun": (
-        "run setting label axes repeat block attempt outcome reason rate doubts disturbed started_at "
+        "run setting label axes repeat block attempt earlier_attempts outcome reason rate doubts disturbed started_at "
         "wall_seconds folder"
     ),
+    "EarlierAttempt": "attempt reason position started_at wall_seconds",
     "CompareAnswer": ("before after family confidence threshold rate_unit rows only_before only_after fail_if failing"),
     "ComparedSetting": "setting label axes before after ratio verdict reason doubts",
     "HistoryAnswer": "sources order order_reason confidence family lines alone report",

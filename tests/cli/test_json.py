@@ -104,7 +104,7 @@ def test_imports_print_nothing_besides_the_answer(tmp_path):
 def test_a_plan_contains_what_its_table_shows(tmp_path, capsys):
     show_plan(tmp_path, plan_to_show(tmp_path, Request(("experiment=quickstart",)), keep_profile=True), as_json=True)
     found = told(capsys)
-    assert [setting["label"] for setting in found["settings"] if setting["baseline"]] == ["cpu x1 | 32-true | batch 32"]
+    assert [setting["label"] for setting in found["settings"] if setting["baseline"]] == ["batch 32, 32-bit, 1 process"]
     assert found["settings"][0]["axes"]["batch_size"] == 32
     estimate = found["estimate"]
     assert estimate["minutes"]["least"] < estimate["minutes"]["expected"] < estimate["minutes"]["most"]
@@ -116,7 +116,7 @@ def test_status_contains_the_headline_and_the_report_of_a_finished_sweep(finishe
     print_status(finished_example.home, "example", as_json=True)
     (state,) = told(capsys)["sweeps"]
     assert state["report"] == "reports/example/index.html"
-    assert state["recommendation"] == Findings.read(finished_example.findings).recommendation.sentence
+    assert state["recommendation"] == Findings.read(finished_example.findings).recommendation.headline
     assert not state["report_outdated"]
     assert state["planned"] == state["settled"] + state["remaining"] == 24
     assert sum(state["outcomes"].values()) == 23, "one run has left no record"

@@ -16,11 +16,12 @@ from accelsweep.analysis.collect import collect
 from accelsweep.cli.doctor import examine
 from accelsweep.cli.runs import resolve_setting
 from accelsweep.cli.status import print_status
-from accelsweep.cli.sweeps import compare_sweeps, print_config
+from accelsweep.cli.sweeps import compare_sweeps, print_config, write_starter
 from accelsweep.config.setting import label
 from accelsweep.driver.finalize import print_results
 from accelsweep.driver.plan_preview import estimate_remaining, plan_to_show, show_plan
-from accelsweep.driver.request import Request
+from accelsweep.driver.request import FIRST_COMMANDS, Request
+from accelsweep.driver.run_sweep import run_sweep
 from accelsweep.errors import InputError
 from accelsweep.executor.result_reuse import CurrentConditions
 from accelsweep.planning.plan import make_plan, write_plan
@@ -40,10 +41,10 @@ def wide(monkeypatch):
 def test_a_plan_lists_settings_reasons_blocks_and_the_visible_difference(tmp_path, capsys):
     show_plan(tmp_path, plan_to_show(tmp_path, Request(("experiment=quickstart",)), keep_profile=True))
     shown = capsys.readouterr().out
-    assert "cpu x2 | bf16-mixed | batch 128" in shown
+    assert "batch 128, bf16-mixed, 2 processes" in shown
     assert "baseline" in shown
     assert "5 blocks (5 new), 45 runs, 0 settled already" in shown or "cuda x" in shown
-    assert "smallest difference that these repeats can show" in shown
+    assert "expected power: 8 of 10 such sweeps would show a true difference of" in shown
     assert list(tmp_path.iterdir()) == []
 
 
@@ -56,18 +57,47 @@ def test_a_plan_in_which_nothing_can_run_says_so_without_an_empty_table(tmp_path
             keep_profile=True,
         ),
     )
-    first, *reasons, last = capsys.readouterr().out.splitlines()
-    assert first == "none, revision 1: no setting can run on mps x1"
+    first, *reasons = capsys.readouterr().out.splitlines()
+    assert first == "none, revision 1: nothing to measure, because no setting can run on 1 Apple GPU"
     assert [re.sub(r"\d+ x ", "", line).split(" (")[0] for line in reasons] == [
         "unsupported: the site 'local' has no Apple GPUs"
-    ]
-    assert last == "note: nothing will be measured, because no setting in this grid can run here"
+    ], "said once"
+
+
+@pytest.mark.parametrize("show_it", [lambda home, request: show_plan(home, plan_to_show(home, request)), run_sweep])
+def test_a_command_that_asks_for_nothing_says_what_to_type_and_writes_nothing(tmp_path, show_it):
+    (site := tmp_path / "conf/site/mine.yaml").parent.mkdir(parents=True)
+    site.touch()
+    with pytest.raises(InputError) as refused:
+        show_it(tmp_path, Request())
+    first, *commands = str(refused.value).splitlines()
+    assert first.startswith("there is nothing to measure: no override is given")
+    assert [line.split("  ")[1] for line in commands] == list(FIRST_COMMANDS)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "conf", site.parent, site]
+
+
+def test_a_command_that_asks_for_nothing_names_the_experiments_of_the_folder(tmp_path):
+    write_starter(tmp_path)
+    with pytest.raises(InputError, match="accelsweep run experiment=mine ") as refused:
+        plan_to_show(tmp_path, Request())
+    assert str(refused.value).splitlines()[1].startswith("  accelsweep run experiment=mine ")
+
+
+def test_a_sweep_of_our_own_model_says_that_no_training_script_was_found(tmp_path):
+    assert plan_to_show(tmp_path, Request(("batch_size=32,64",))).notes[0].startswith("no training script was found in")
+    assert "script" not in "".join(plan_to_show(tmp_path, Request(("model=mlp", "batch_size=32,64"))).notes)
+
+
+def test_a_bare_command_measures_what_the_folders_own_config_says(tmp_path):
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "model" / "small_cnn.yaml").write_text("_target_: accelsweep.workloads.image_models.MLP\n")
+    assert plan_to_show(tmp_path, Request()).manifest.sweep == "sweep"
 
 
 def test_a_single_setting_has_no_smallest_visible_difference(tmp_path, capsys):
     alone = ["accelerator=cpu", "devices=1", "batch_size=32", "precision=32-true"]
     show_plan(tmp_path, plan_to_show(tmp_path, Request(("experiment=quickstart", *alone)), keep_profile=True))
-    told = "smallest difference that these repeats can show: unknown: there is no other setting to compare"
+    told = "expected power: unknown: there is no other setting to compare"
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith(told))
     assert "noise" not in line
 
@@ -142,7 +172,7 @@ def test_the_visible_difference_uses_the_measured_noise_as_in_the_report(measure
     show_plan(folder.home, plan)
     shown = capsys.readouterr().out
     seen = analyse(collect(folder), plan.manifest).smallest_visible_effect
-    assert f"smallest difference that these repeats can show: {seen:.1%} (" in shown
+    assert f"such sweeps would show a true difference of {seen:.1%} (" in shown
     assert "noise between runs (seen in earlier runs)" in shown
 
 
@@ -193,6 +223,34 @@ def test_each_reason_for_failed_runs_is_among_the_last_lines_with_its_count(exam
         assert line.endswith(f"rows; accelsweep runs {example_sweep.name} --outcome {outcome} lists them")
 
 
+def test_a_sweep_in_which_every_run_failed_says_so_once_and_repeats_no_failing_command(measured, capsys):
+    plan, folder = measured("batch_size=32,64", "precision=32-true", "repeats=1")
+    error = "ValueError: 3 rows are wrong"
+    for path in folder.latest_records():
+        failed = {"outcome": Outcome.crashed, "reason": error, "metrics": {}}
+        Record.read(path).model_copy(update=failed).write(path)
+    found = analyse(collect(folder), plan.manifest)
+    found.write(folder.findings)
+    print_results(folder)
+    first, *_, counts, last = capsys.readouterr().out.splitlines()
+    advice = found.recommendation
+    assert first == f"{advice.headline}  [{advice.certainty}]", "neither a table nor its reasons"
+    assert counts == "2 of 2 runs have no final outcome (2 crashed): fix the cause, then run the same command"
+    assert last == f"crashed: 2 runs: {error}; accelsweep runs quickstart --outcome crashed lists them"
+
+
+def test_a_sweep_in_which_nothing_can_run_says_where_to_look(tmp_path, capsys):
+    plan = make_plan(tmp_path, ["experiment=quickstart", "accelerator=mps", "devices=1"])
+    folder = write_plan(tmp_path, plan)
+    found = analyse(collect(folder), plan.manifest)
+    found.write(folder.findings)
+    print_results(folder)
+    first, second, report, _ = capsys.readouterr().out.splitlines()
+    assert first == f"{found.recommendation.headline}  [{found.recommendation.certainty}]"
+    assert second == "to see what can run here: accelsweep doctor"
+    assert report.startswith("report: ")
+
+
 def found_runs(folder):
     return set(Manifest.read(folder.manifest).wanted_runs())
 
@@ -216,8 +274,34 @@ def test_the_final_table_shows_its_numbers_at_any_width_and_label_length(example
 def test_status_lists_every_sweep_of_the_folder(example_sweep, capsys):
     print_status(example_sweep.home, None)
     shown = capsys.readouterr().out
-    assert shown.startswith(f"{example_sweep.name}: ")
-    assert "driver: none" in shown
+    assert shown.splitlines()[0] == f"{example_sweep.name}: no report yet"
+    assert "; no driver is running" in shown
+
+
+def test_status_begins_with_the_headline_of_the_report(example_sweep, capsys):
+    found = analyse(collect(example_sweep), Manifest.read(example_sweep.manifest))
+    found.write(example_sweep.findings)
+    print_status(example_sweep.home, None)
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first == f"{example_sweep.name}: {found.recommendation.headline}"
+    assert second.startswith("  21 of 24 runs settled")
+
+
+def test_status_and_plan_say_why_results_no_longer_count(measured, capsys):
+    _, folder = measured("batch_size=32,64", "repeats=2")
+    home = folder.home
+    for path in folder.latest_records():
+        record = Record.read(path)
+        software = record.fingerprint.software | {"torch": "2.1.0"}
+        record.model_copy(update={"fingerprint": replace(record.fingerprint, software=software)}).write(path)
+    print_status(home, None)
+    words = r"10 results no longer count: the software changed \(torch 2\.1\.0, now [0-9.]+\)"
+    assert re.search(
+        rf"^  {words}; the same `accelsweep run` measures them again$", capsys.readouterr().out, re.MULTILINE
+    )
+    typed = ("experiment=quickstart", "accelerator=cpu", "devices=1", "batch_size=32,64", "repeats=2")
+    show_plan(home, plan_to_show(home, Request(typed)))
+    assert re.search(rf" runs, 0 settled already \({words}\)$", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_status_names_the_setting_and_the_repeat_of_a_doubt(example_sweep, capsys):
@@ -330,7 +414,6 @@ def test_status_says_if_slurm_was_not_asked(example_sweep, capsys, monkeypatch, 
     print_status(example_sweep.home, example_sweep.name)
     shown = capsys.readouterr().out
     assert "the queue was not queried: there is no squeue here" in shown
-    assert "driver: none" in shown
 
 
 def test_a_gate_passes_only_if_it_could_judge_every_setting(example_sweep, capsys):

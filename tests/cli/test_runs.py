@@ -38,12 +38,14 @@ def sweep(tmp_path: Path, once: Callable[[str, Callable[[Path], None]], Path]) -
 def test_every_run_is_listed_with_outcome_reason_setting_and_folder(sweep, capsys):
     print_runs(sweep.home, "tiny", None)
     shown = capsys.readouterr().out
-    assert shown.startswith("tiny: on cpu\n"), "what is not swept is told once"
-    assert re.search(
-        r"measured       2 devices \| act=measured, repeat 0  [\d.,k]+ samples/s  sweeps/tiny/runs/", shown
-    )
-    assert "out_of_memory  2 devices | act=memory_on_rank_1, repeat 0  sweeps/tiny/runs/" in shown
-    assert "rank 1: CUDA out of memory" in shown
+    title, head, _, *rows, last = (line.rstrip() for line in shown.splitlines())
+    assert title == "tiny: 2 runs on CPU, in sweeps/tiny/runs", "what is the same for all runs is told once"
+    first, second = sweep.runs()
+    assert head.split() == ["setting", "outcome", "samples/s", "run"], "no run has doubts"
+    assert re.fullmatch(rf"2 devices, act=measured +measured +[\d.,]+  {first}", rows[0])
+    assert re.fullmatch(rf"2 devices, act=memory_on_rank_1 +out_of_memory \[1\] +{second}", rows[1])
+    assert len({row.index(run) for row, run in zip([head, *rows], ["run", first, second], strict=True)}) == 1, "aligned"
+    assert last == "[1] rank 1: CUDA out of memory"
 
 
 def test_runs_can_be_filtered_by_outcome(sweep, capsys):

@@ -1,5 +1,6 @@
 """The command line is quick and complete, and its surface changes only on purpose."""
 
+import shlex
 import subprocess
 import sys
 
@@ -7,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from accelsweep.cli.typer_app import app, exit_code
+from accelsweep.cli.typer_app import _purpose, app, exit_code
 
 HEAVY = ("torch", "lightning", "mlflow", "pandas", "hydra", "altair", "snakemake")
 SURFACE = {
@@ -24,7 +25,7 @@ SURFACE = {
     "status": "NAME --json",
     "runs": "NAME --outcome --sort --json",
     "retry": "NAME --outcome",
-    "report": "NAMES",
+    "report": "NAMES --summary",
     "export": "NAME --to",
     "import": "FILE --name --from --device",
     "publish": "NAME --tracking-uri --anew",
@@ -71,10 +72,10 @@ def test_help_truncates_no_sentence_in_a_narrow_terminal(columns, monkeypatch, c
     monkeypatch.setattr(sys, "argv", ["accelsweep", "--help"])
     with pytest.raises(SystemExit):
         app()
-    shown = capsys.readouterr().out.partition("Commands:")[2]
+    shown = capsys.readouterr().out.partition("Measure:")[2]
     assert max(map(len, shown.splitlines())) <= max(int(columns), 50), "it is made for this width; 50 is the least"
     assert "..." not in shown
-    assert "and list its devices and versions." in " ".join(shown.split())
+    assert "and compare its speed with what a sweep measured" in " ".join(shown.split())
 
 
 def test_help_imports_nothing_heavy():
@@ -96,6 +97,31 @@ def test_status_imports_nothing_heavy(example_sweep):
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, cwd=example_sweep.home, capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+def commands():
+    group = typer.main.get_command(app)
+    return {name: group.get_command(typer.Context(group), name) for name in SURFACE}
+
+
+def test_the_purpose_of_each_command_fits_on_one_line_of_80_characters():
+    longest = max(map(len, SURFACE))
+    long = [name for name, command in commands().items() if len(f"  {_purpose(command.help)}") + longest + 2 > 78]
+    assert long == []
+
+
+@pytest.mark.parametrize("command", SURFACE)
+def test_every_command_has_two_examples_that_can_be_typed(command, monkeypatch):
+    """And that are not wrapped in a terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = CliRunner().invoke(app, [command, "--help"]).output.partition("Examples:\n")[2].splitlines()
+    assert len(shown) == 4
+    assert max(map(len, shown)) <= 78
+    for purpose, line in zip(shown[::2], shown[1::2], strict=True):
+        assert purpose.startswith("  # ")
+        program, name, *arguments = shlex.split(line)
+        assert program == "accelsweep"
+        commands()[name].make_context(name, arguments)  # raises a usage error for an unknown option
 
 
 @pytest.mark.parametrize("command", SURFACE)

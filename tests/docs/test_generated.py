@@ -19,7 +19,8 @@ def test_every_command_and_option_has_a_row(made_page):
     page = made_page("commands")
     assert "## run\n" in page
     assert "`--cancel-old`" in page
-    assert "Open MLflow's UI" in page
+    assert "Open MLflow in the browser" in page
+    assert "# the shipped quickstart\naccelsweep run experiment=quickstart\n" in page
 
 
 def test_a_doubt_has_the_message_and_the_remedy_of_its_own_place():
@@ -27,7 +28,9 @@ def test_a_doubt_has_the_message_and_the_remedy_of_its_own_place():
 
     raised = list(doubts.raised())
     found = {one.code: one for one in raised}
-    assert found["short_window"].message == "the window lasted {seconds} s, but {min_seconds} s were requested"
+    assert found["short_window"].message == (
+        "the window had {steps} steps in {seconds} s, but {min_steps} steps and {min_seconds} s were requested"
+    )
     assert found["missing_repeats"].remedy == "check why the runs failed, then run again"
     assert found["build_differs"].message == "the build tag of {package} differs: {ours}, {theirs}"
     assert len(found) == len(raised), "a code is raised in one place"

@@ -136,7 +136,7 @@ def test_problems_of_a_running_publisher_are_reported_and_its_progress_is_not(
         child.kill()
 
 
-def test_the_summary_links_to_mlflow_only_if_the_copy_is_complete(example_sweep: SweepFolder) -> None:
+def test_the_summary_links_to_the_runs_in_mlflow_only_if_the_copy_is_complete(example_sweep: SweepFolder) -> None:
     name, uri = example_sweep.name, "http://me:hunter2@mlflow.example"
     assert background_processes.mlflow_summary(example_sweep, None) == (
         f"MLflow is incomplete: nothing has been copied yet. To catch up: accelsweep publish {name}",
@@ -146,10 +146,10 @@ def test_the_summary_links_to_mlflow_only_if_the_copy_is_complete(example_sweep:
     digests = run_digests(Manifest.read(example_sweep.manifest), records)
     copied = PublishedCopy(experiment_id="1", active_runs=0, records=digests, report=report_digest(example_sweep))
     remember_copy(example_sweep, uri, copied)
-    assert background_processes.mlflow_summary(example_sweep, uri) == (
-        "MLflow: accelsweep ui --tracking-uri 'http://***@mlflow.example'",
-        True,
-    )
+    runs = "#/experiments/1/runs?workflowType=machine_learning&viewStateShareKey=accelsweep-1"
+    link = f"MLflow: http://mlflow.example/{runs}"
+    assert background_processes.mlflow_summary(example_sweep, uri) == (link, True)
+    assert background_processes.how_to_open_mlflow(example_sweep, None) == "MLflow: accelsweep ui"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import accelsweep
-from accelsweep.driver.console import Listing, Styled, Tone, say, say_parts, show
+from accelsweep.driver.console import Listing, Styled, Tone, say, show
 from accelsweep.significant_digits import approximate_duration, escaped
 
 SOURCES = Path(accelsweep.__file__).parent
@@ -49,8 +49,13 @@ WIDE = Listing(
     "results",
     ("setting", "samples/s", "verdict", "doubts"),
     (
-        ("cpu x1 | 32-true | batch 32", "15,132 [13,773, 16,625]", "baseline", "unsteady_window, busy_cpu"),
-        ("cpu x2 | 32-true | " + "model.width=64 | " * 9, "9,559 [9,001, 10,152]", Styled("slower", Tone.bad), "-"),
+        ("batch 32, 32-bit, 1 process", "15,132 [13,773, 16,625]", "baseline", "unsteady_window, busy_cpu"),
+        (
+            "32-bit, 2 processes, " + "width=64, " * 9,
+            "9,559 [9,001, 10,152]",
+            Styled("slower", Tone.bad),
+            "-",
+        ),
     ),
     numbers=("samples/s",),
 )
@@ -145,14 +150,15 @@ def test_a_file_contains_the_word_alone(capsys):
     assert "\x1b" not in shown
 
 
-PARTS = 'from accelsweep.driver.console import say_parts\nsay_parts("measured  ", ["a setting", "", "12 samples/s"])'
-
-
-def test_the_parts_of_a_line_are_split_on_a_narrow_terminal_and_never_in_a_file(capsys):
-    assert in_a_terminal(PARTS, 20) == "measured  a setting\n          12 samples/s\n"
-    assert in_a_terminal(PARTS, 80) == "measured  a setting  12 samples/s\n"
-    say_parts("measured  ", ["a setting", "12 samples/s " * 40])
-    assert capsys.readouterr().out.count("\n") == 1
+def test_a_dense_table_wraps_names_and_stacks_nothing_at_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    name, run = "cpu x1 | 32-true | batch 128 | width 256", "c485c70eaf17-r0"
+    rows = ((name, "out_of_memory", "12,548", "short_window", run), (name, "measured", "7,331", "", run))
+    show(Listing("runs", ("setting", "outcome", "samples/s", "doubts", "run"), rows, dense=True))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert {line.index(run) for line in lines if run in line} == {lines[1].index("run")}
+    assert "│" not in "".join(lines)
 
 
 @pytest.mark.parametrize(

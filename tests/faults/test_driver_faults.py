@@ -52,7 +52,7 @@ def test_a_second_driver_is_refused_and_an_executor_that_outlived_its_driver_is_
     home: Home, inject: Inject
 ) -> None:
     home.module("mine", MINE)
-    ledger = HeadLedger(home, *ONE_RUN, "measure.min_steps=240", "measure.max_steps=240")
+    ledger = HeadLedger(home, *ONE_RUN, "measure.min_steps=240", "measure.max_steps=240", "measure.min_seconds=0")
     driver = home.start(*ledger.command)
     until(ledger.running)
     planned = ledger.folder.manifest.read_bytes()
@@ -72,7 +72,9 @@ def test_a_second_driver_is_refused_and_an_executor_that_outlived_its_driver_is_
 def test_cancel_old_ends_the_living_driver_and_its_executor(home: Home, inject: Inject) -> None:
     home.module("mine", MINE)
     ledger = HeadLedger(home, *ONE_RUN)
-    driver = home.start(*ledger.command, "measure.min_steps=100000", "measure.max_steps=100000")
+    driver = home.start(
+        *ledger.command, "measure.min_steps=100000", "measure.max_steps=100000", "measure.min_seconds=0"
+    )
     until(ledger.running)
     output = ledger.complete("--cancel-old")
     assert f"sending SIGINT to process {driver.pid}" in output

@@ -62,6 +62,7 @@ def test_every_key_of_measure_has_its_default_in_the_file():
         (["measure.min_steps=100,60000"], ["measure.max_steps=50000", "measure.min_steps=60000"]),
         (["measure.min_seconds=600"], ["measure.min_seconds=600: must be less than limits.run_seconds=600"]),
         (["measure.min_seconds=5,700"], ["measure.min_seconds=700"]),
+        (["measure.max_seconds=4"], ["measure.max_seconds=4: must be at least measure.min_seconds=5"]),
         (["limits.run_seconds=5"], ["measure.min_seconds=5", "limits.run_seconds=5"]),
         (["task=inference", "measure.max_steps=99"], ["measure.max_steps=99"]),
         (["task=kernels", "model=kernel_copy", "measure.warmup_steps=1"], ["measure.warmup_steps=1"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ from example_sweep import config_of
 
 from accelsweep.analysis.statistical_power import smallest_visible_effect
 from accelsweep.config.schema import checked_config
+from accelsweep.devices import kinds
 from accelsweep.installation import shipped_root
 from accelsweep.planning.cost_estimate import (
     ASSUMED_AROUND_SECONDS,
     ASSUMED_BETWEEN_SECONDS,
+    ASSUMED_EMULATION_FACTOR,
     ASSUMED_NOISE,
     ASSUMED_OVERHEAD_SECONDS,
     ASSUMED_PROCESS_SECONDS,
@@ -127,7 +130,7 @@ def test_observed_times_replace_assumed_ones_and_settled_runs_are_left_out(gpu_p
     one, four = plan.settings
     settled = [run for run in plan.manifest.wanted_runs() if run.startswith(four.name)]
     observed = ObservedTimes(
-        "earlier runs", {one.name: [20.0, 22.0]}, {("cuda", "train_throughput"): [5.0, 7.0]}, [3.0]
+        "earlier runs", {one.name: [20.0, 22.0]}, {("cuda", "train_throughput", False): [5.0, 7.0]}, [3.0]
     )
     found, blocks = estimate(plan, settled, observed), len(plan.manifest.blocks)
     assert found.runs_left == len(plan.manifest.wanted_runs()) - 2
@@ -210,6 +213,45 @@ def test_a_new_setting_is_expected_to_take_its_window_and_the_usual_overhead(rec
     assert observed.seconds("other", longer) == pytest.approx(34.0)
     elsewhere = checked_config({**CONFIG.raw, "accelerator": "cuda"})
     assert observed.seconds("other", elsewhere) == pytest.approx(window + ASSUMED_OVERHEAD_SECONDS)
+
+
+def emulating(records):
+    """Return the records as of a processor without bf16, whose runs in bf16-mixed took a minute longer."""
+    old = {"before": {**records[0].environment["before"], "cpu_flags": ["avx2"]}}
+    for record in records:
+        is_slow = record.config.precision == "bf16-mixed"
+        yield record.model_copy(update={"environment": old, "wall_seconds": 64.0 if is_slow else 4.0})
+
+
+def test_a_precision_that_the_cpu_emulates_is_expected_to_take_several_times_as_long():
+    usual, emulated = (ObservedTimes().seconds("new", CONFIG, is_emulated=known) for known in (False, True))
+    slower = (ASSUMED_EMULATION_FACTOR - 1) * ASSUMED_OVERHEAD_SECONDS
+    assert emulated - usual == pytest.approx(CONFIG.measure.longest_seconds - CONFIG.measure.min_seconds + slower)
+
+
+def test_emulated_runs_tell_how_long_others_take_and_not_how_long_usual_ones_do(records):
+    observed = ObservedTimes.from_runs(map(RunTime.of, emulating(records)), "x")
+    assert {record.config.precision for record in records} == {"32-true", "bf16-mixed"}
+    assert observed.seconds("new", CONFIG) == pytest.approx(4.0)
+    assert observed.seconds("new", CONFIG, is_emulated=True) == pytest.approx(64.0)
+    usual = ObservedTimes.from_runs(
+        [RunTime.of(each) for each in emulating(records) if each.config.precision == "32-true"], "x"
+    )
+    assert 4.0 < usual.seconds("new", CONFIG, is_emulated=True) < 64.0
+
+
+def test_a_plan_says_what_the_cpu_emulates_and_reckons_with_it(monkeypatch, home):
+    """On a cluster, nothing is known about the nodes' processors unless the site declares it."""
+    command = ["accelerator=cpu", "precision=32-true,bf16-mixed,16-mixed", "repeats=1"]
+    before = estimate(make_plan(home, command)).minutes.expected
+    (cpu,) = kinds.inventory()
+    monkeypatch.setattr(kinds, "inventory", lambda *_: (replace(cpu, emulates=("bf16", "fp16")),))
+    plan = make_plan(home, command)
+    said = [note for note in plan.notes if "emulated" in note]
+    assert said == ["bf16-mixed is emulated on this CPU: expect it to be several times slower"]
+    assert estimate(plan).minutes.expected > 1.5 * before
+    elsewhere = make_plan(home, [*command, "site=slurm_example"])
+    assert not any("emulated" in note for note in elsewhere.notes)
 
 
 def test_the_assumed_times_are_those_of_the_finished_examples():
@@ -299,13 +341,13 @@ def test_the_table_shows_wanted_settled_unsupported_and_excluded_settings(home):
     table = plan_table(plan, settled)
     assert (table.sweep, table.revision, table.wanted, table.settled) == ("quickstart", 1, 35, 2)
     assert [(row.label, row.wanted, row.settled) for row in table.settings if row.baseline] == [
-        ("cpu x1 | 32-true | batch 32", 10, 2)
+        ("batch 32, 32-bit, 1 process", 10, 2)
     ]
     assert len(table.settings) == 6
     assert {row.reason for row in table.unsupported} == {"the site 'local' has no CUDA devices"}
     assert [(row.label, row.reason) for row in table.excluded] == [
-        ("cpu x2 | 32-true | batch 32", "too small"),
-        ("cpu x2 | bf16-mixed | batch 32", "too small"),
+        ("batch 32, 32-bit, 2 processes", "too small"),
+        ("batch 32, bf16-mixed, 2 processes", "too small"),
     ]
     assert [(row.new, row.runs, row.settled) for row in table.blocks] == [(True, 7, 2), *[(True, 7, 0)] * 4]
     assert table.estimate.runs_left == 33

@@ -25,19 +25,26 @@ from accelsweep.cli.options import (
     ProfileToCheck,
     RetriedOutcome,
     Sort,
+    Summary,
     SweepName,
     Sweeps,
     TrackingUri,
 )
 from accelsweep.cli.run_options import measures, run_elsewhere, with_sources
-from accelsweep.cli.typer_app import HydraCommand, app
+from accelsweep.cli.typer_app import command
 from accelsweep.driver.request import Request
 from accelsweep.errors import InputError
 
 
-@app.command()
+@command(
+    "Measure",
+    {
+        "accelsweep init": "describe the project in this folder",
+        "accelsweep init mine": "a folder with a model, data and an experiment, ready to run",
+    },
+)
 def init(folder: Annotated[Path, typer.Argument(help="the folder; created if needed")] = Path()) -> None:
-    """Describe the project in this folder in accelsweep.yaml; in a folder without one, write a starter."""
+    """Describe your project in accelsweep.yaml, or write a starter."""
     from accelsweep.cli.project import describe_project
     from accelsweep.cli.sweeps import write_starter
 
@@ -45,20 +52,36 @@ def init(folder: Annotated[Path, typer.Argument(help="the folder; created if nee
         write_starter(folder)
 
 
-@app.command()
+@command(
+    "Decide",
+    {
+        "accelsweep apply train": "what the sweep `train` recommends",
+        "accelsweep apply train --force": "replace the file that an earlier `apply` wrote",
+    },
+)
 def apply(
     name: SweepName, *, force: Annotated[bool, typer.Option("--force", help="overwrite the file")] = False
 ) -> None:
-    """Write the recommended setting into your project's config, or print the options to type."""
+    """Write the recommended setting into your project's config.
+
+    For a script with options, it prints the command to type instead.
+    """
     from accelsweep.cli.project import apply_recommendation
 
     apply_recommendation(Path.cwd(), name, force=force)
 
 
-@app.command(cls=HydraCommand)
+@command(
+    "Measure",
+    {
+        "accelsweep run batch_size=64,256 precision=32-true,bf16-mixed": "your own training script: four settings",
+        "accelsweep run experiment=quickstart": "the shipped quickstart",
+    },
+    overrides=True,
+)
 @measures()
 def run(request: Request, overrides: Overrides = None, *, dry_run: DryRun = False, cfg: Cfg = None) -> None:
-    """Plan a sweep, measure its missing runs and write its report. The same command resumes it."""
+    """Measure settings and write a report. The same command resumes an interrupted sweep."""
     from accelsweep.driver.plan_preview import plan_to_show, show_plan
     from accelsweep.driver.run_sweep import run_sweep
 
@@ -74,7 +97,14 @@ def run(request: Request, overrides: Overrides = None, *, dry_run: DryRun = Fals
         raise typer.Exit(run_sweep(Path.cwd(), request).code)
 
 
-@app.command(cls=HydraCommand)
+@command(
+    "Measure",
+    {
+        "accelsweep plan batch_size=64,256": "what `accelsweep run` would do with the same words",
+        "accelsweep plan experiment=quickstart --json": "for a script",
+    },
+    overrides=True,
+)
 def plan(
     overrides: Overrides = None,
     entry: Entry = None,
@@ -85,7 +115,7 @@ def plan(
     cfg: Cfg = None,
     as_json: AsJson = False,
 ) -> None:
-    """Preview a sweep: settings, unsupported ones with reasons, time and cost. Writes nothing."""
+    """Show what `run` would measure, how long and at what cost. Writes nothing."""
     if cfg is not None:
         from accelsweep.cli.sweeps import print_config
 
@@ -106,40 +136,75 @@ def plan(
     show_plan(Path.cwd(), plan_to_show(Path.cwd(), request, keep_profile=profile is None), as_json=as_json)
 
 
-@app.command()
+@command(
+    "Manage",
+    {
+        "accelsweep retry quickstart --outcome disturbed": "runs that other work disturbed",
+        "accelsweep retry quickstart --outcome out_of_memory": "runs that did not fit, after a change to the machine",
+    },
+)
 def retry(name: SweepName, outcome: RetriedOutcome) -> None:
-    """Re-open runs for the next `accelsweep run`. Their records are kept as attempts."""
+    """Mark failed or disturbed runs to be measured again.
+
+    The next `accelsweep run` measures them. Their records are kept as attempts.
+    """
     from accelsweep.cli.runs import retry_runs
 
     retry_runs(Path.cwd(), name, outcome)
 
 
-@app.command()
+@command(
+    "Read results",
+    {
+        "accelsweep status": "every sweep in this folder",
+        "accelsweep status quickstart --json": "one sweep, for a script",
+    },
+)
 def status(name: AnySweep = None, as_json: AsJson = False) -> None:
-    """Show planned, running and finished runs, results and reports; on a cluster, also the jobs in the queue."""
+    """Show each sweep's result, progress and report.
+
+    On a cluster, it also shows the jobs in the queue.
+    """
     from accelsweep.cli.status import print_status
 
     raise typer.Exit(print_status(Path.cwd(), name, as_json=as_json))
 
 
-@app.command()
+@command(
+    "Read results",
+    {
+        "accelsweep runs quickstart --sort rate": "the fastest runs first",
+        "accelsweep runs quickstart --outcome crashed": "only the runs that crashed, with their reasons",
+    },
+)
 def runs(name: SweepName, outcome: ListedOutcome = None, sort: Sort = "plan", as_json: AsJson = False) -> None:
-    """List the sweep's runs with outcome, reason, rate, doubts, setting and folder. Writes nothing."""
+    """List a sweep's runs: outcome, rate, doubts and reasons."""
     from accelsweep.cli.runs import print_runs
 
     print_runs(Path.cwd(), name, outcome, sort=sort, as_json=as_json)
 
 
-@app.command()
-def report(names: Sweeps) -> None:
-    """Regenerate the report from the records. Several sweeps are merged into one report, reports/A+B."""
-    from accelsweep.driver.console import say
+@command(
+    "Read results",
+    {
+        "accelsweep report quickstart --summary": "one sweep, and a card of its result for a slide or an issue",
+        "accelsweep report mine-a100 mine-h100": "two sweeps in one report, reports/mine-a100+mine-h100",
+    },
+)
+def report(names: Sweeps, *, summary: Summary = False) -> None:
+    """Write a sweep's report again, or one report of several sweeps."""
     from accelsweep.driver.finalize import report_sweeps
 
-    say(report_sweeps(Path.cwd(), names))
+    report_sweeps(Path.cwd(), names, summary=summary)
 
 
-@app.command()
+@command(
+    "Read results",
+    {
+        "accelsweep compare before after": "what changed from one sweep to the other",
+        "accelsweep compare before after --fail-if slower:2%": "exit code 3 for a regression, for a CI gate",
+    },
+)
 def compare(before: Before, after: After, fail_if: FailIf = None, as_json: AsJson = False) -> None:
     """Compare two sweeps setting by setting, with intervals and verdicts."""
     from accelsweep.cli.sweeps import compare_sweeps
@@ -147,7 +212,13 @@ def compare(before: Before, after: After, fail_if: FailIf = None, as_json: AsJso
     raise typer.Exit(compare_sweeps(Path.cwd(), before, after, fail_if, as_json=as_json))
 
 
-@app.command()
+@command(
+    "Manage",
+    {
+        "accelsweep publish quickstart": "into mlflow.db in this folder",
+        "accelsweep publish quickstart --tracking-uri http://localhost:5000": "to a server",
+    },
+)
 def publish(
     name: SweepName,
     tracking_uri: TrackingUri = None,
@@ -155,14 +226,23 @@ def publish(
         bool, typer.Option("--anew", help="set the old copy aside first, and publish all records again")
     ] = False,
 ) -> None:
-    """Copy the sweep's records to MLflow. Only missing and changed runs are sent."""
+    """Copy a sweep's results to MLflow. Only missing and changed runs are sent."""
     from accelsweep.cli.sweeps import publish_now
+    from accelsweep.driver.background_processes import how_to_open_mlflow
     from accelsweep.driver.console import say
+    from accelsweep.records.layout import existing_sweep
 
     say(publish_now(Path.cwd(), name, tracking_uri, reset=anew))
+    say(how_to_open_mlflow(existing_sweep(Path.cwd(), name), tracking_uri))
 
 
-@app.command()
+@command(
+    "Read results",
+    {
+        "accelsweep ui": "the results in this folder",
+        "accelsweep ui --port 5001 --no-open": "on this port, without opening a browser",
+    },
+)
 def ui(
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="port on 127.0.0.1 (default: 5000, or any free one)")
@@ -173,14 +253,20 @@ def ui(
     ] = None,
     tracking_uri: TrackingUri = None,
 ) -> None:
-    """Open MLflow's UI for this folder's results on the loopback interface, until Ctrl-C."""
+    """Open MLflow in the browser with this folder's results, until Ctrl-C."""
     from accelsweep.driver.console import say
     from accelsweep.tracking.ui import serve_ui
 
     raise typer.Exit(serve_ui(Path.cwd(), port=port, tracking_uri=tracking_uri, browser=browser, echo=say))
 
 
-@app.command()
+@command(
+    "Find causes",
+    {
+        "accelsweep doctor": "this machine, and the project in this folder",
+        "accelsweep doctor site=mine --job 10": "a cluster: also run a short job on each kind of node",
+    },
+)
 def doctor(
     overrides: Annotated[list[str] | None, typer.Argument(help="site=NAME: check this cluster too")] = None,
     entry: Annotated[
@@ -193,27 +279,45 @@ def doctor(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that this machine, or the cluster of site=NAME, is ready to measure, and list its devices and versions."""
+    """Check that this machine or cluster is ready to measure.
+
+    It lists devices, versions, and what would disturb a measurement.
+    """
     from accelsweep.cli.doctor import examine
 
     raise typer.Exit(examine(Path.cwd(), overrides or (), entry=entry, job_minutes=job, as_json=as_json))
 
 
-@app.command()
+@command(
+    "Manage",
+    {
+        "accelsweep site mine --from-slurm": "from what sinfo lists on this login node",
+        "accelsweep doctor site=mine": "then check the file that it wrote",
+    },
+)
 @with_sources
 def site(name: Annotated[str, typer.Argument(help="the site's name: conf/site/NAME.yaml")], **sources: bool) -> None:
-    """Draft a site file for this cluster in conf/site, with comments on what its scheduler does not report."""
+    """Draft a cluster's site file from what its scheduler reports.
+
+    It writes conf/site/NAME.yaml, with comments on what to add by hand.
+    """
     from accelsweep.cli.sweeps import write_draft
 
     write_draft(Path.cwd(), name, [scheduler for scheduler, is_asked in sources.items() if is_asked])
 
 
-@app.command()
+@command(
+    "Manage",
+    {
+        "accelsweep clean quickstart": "ask first",
+        "accelsweep clean quickstart --yes": "do not ask",
+    },
+)
 def clean(
     name: SweepName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask for confirmation")] = False,
 ) -> None:
-    """Delete sweeps/NAME and reports/NAME, including records. MLflow keeps its copy."""
+    """Delete a sweep and its report. MLflow keeps its copy."""
     from accelsweep.cli.sweeps import delete_sweep
 
     delete_sweep(Path.cwd(), name, ask=None if yes else typer.confirm)

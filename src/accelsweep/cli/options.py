@@ -52,6 +52,10 @@ AnySweep = Annotated[str | None, typer.Argument(help="the sweep's name (default:
 
 Sweeps = Annotated[list[str], typer.Argument(help="sweeps; several are merged by hardware", autocompletion=SWEEP_NAMES)]
 
+Summary = Annotated[
+    bool, typer.Option("--summary", help="also write a card for a slide, an issue or a chat: summary.png and .svg")
+]
+
 Before = Annotated[str, typer.Argument(help="the sweep to compare with", autocompletion=SWEEP_NAMES)]
 
 After = Annotated[str, typer.Argument(help="the sweep that may have changed", autocompletion=SWEEP_NAMES)]

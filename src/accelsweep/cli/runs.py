@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from accelsweep.config.setting import describe_axes, label, override_value, repeat_label
-from accelsweep.driver.console import say, say_parts
+from accelsweep.config.setting import label, override_value, repeat_label
+from accelsweep.driver.console import Listing, say, show
 from accelsweep.driver.json_output import Answer
 from accelsweep.driver.sweep_lock import refuse_if_running
 from accelsweep.errors import InputError, nearest
 from accelsweep.json_documents import Frozen
 from accelsweep.metrics import rate_unit
+from accelsweep.records.early_decisions import decided_runs, early_decisions
 from accelsweep.records.layout import SweepFolder, existing_sweep
 from accelsweep.records.plan import Manifest, PlannedSetting
 from accelsweep.records.run_files import RunFolder, shared_devices_of
-from accelsweep.report.formatting import number
+from accelsweep.records.run_record import EarlierAttempt
+from accelsweep.report.formatting import number, unit_word
 from accelsweep.results import Doubt, Outcome
+from accelsweep.significant_digits import count_of
 
 if TYPE_CHECKING:
     from accelsweep.analysis.run_results import RunRow
@@ -35,6 +39,9 @@ class ListedRun(Frozen):
     repeat: int | None = Field(None, description="zero-based index of the run within its setting")
     block: str | None = Field(None, description="the block that contains the run")
     attempt: int | None = Field(None, description="one-based number of the attempt that wrote the record")
+    earlier_attempts: tuple[EarlierAttempt, ...] = Field(
+        (), description="the attempts before, and why each is not used"
+    )
     outcome: Outcome = Field(description="how the run ended")
     reason: str | None = Field(None, description="the reason for this outcome; null for a measured run")
     rate: float | None = Field(None, description="the rate, in the answer's `rate_unit`")
@@ -45,8 +52,14 @@ class ListedRun(Frozen):
     folder: str | None = Field(None, description="the path of the run's folder")
 
     @property
+    def all_reasons(self) -> tuple[str, ...]:
+        """The reason for the outcome, and those of earlier attempts, each once."""
+        earlier = (f"attempt {attempt.attempt}: {attempt.reason}" for attempt in self.earlier_attempts)
+        return tuple(dict.fromkeys(filter(None, (self.reason, *earlier))))
+
+    @property
     def name_in_words(self) -> str:
-        """The setting and the repeat: `cpu x2 | batch 32, repeat 0`."""
+        """The setting and the repeat: `batch 32, 2 processes, repeat 0`."""
         return self.label if self.repeat is None else repeat_label(self.label, self.repeat)
 
 
@@ -72,11 +85,9 @@ SORTS: Mapping[str, Callable[[ListedRun], Any]] = {
 }
 """Sort keys by name. Rows with equal keys stay in plan order; missing values come last."""
 
-_INDENT = 15
-
 
 def print_runs(home: Path, name: str, outcome: str | None, *, sort: str = "plan", as_json: bool = False) -> None:
-    """Print the sweep's runs, or only those with this outcome, each followed by its reason and doubts.
+    """Print a table of the sweep's runs, or only of those with this outcome, followed by the reasons.
 
     `sort` is one of `SORTS`. Raises InputError for an unknown outcome or order.
     """
@@ -89,17 +100,31 @@ def print_runs(home: Path, name: str, outcome: str | None, *, sort: str = "plan"
     if as_json:
         say(answer.model_copy(update={"runs": tuple(rows)}).text())
         return
-    if rows and (devices := shared_devices_of(folder, Manifest.read(folder.manifest))):
-        say(f"{name}:{devices}")
-    for row in rows:
-        rate = number(row.rate, answer.rate_unit or "") if row.rate is not None else ""
-        say_parts(f"{row.outcome:<13}  ", [row.name_in_words, rate, row.folder or ""])
-        for line in (row.reason or "").splitlines():
-            say(f"{'':<{_INDENT}}{line}")
-        if row.doubts:
-            say(f"{'':<{_INDENT}}doubts: {', '.join(doubt.code for doubt in row.doubts)}")
     if not rows:
         say(f"{name}: no run is {wanted}" if wanted else f"{name}: no runs")
+        return
+    devices = shared_devices_of(folder, Manifest.read(folder.manifest))
+    title = f"{name}: {count_of(len(rows), 'run')}{devices}, in {(folder.root / 'runs').relative_to(home)}"
+    reasons = list(dict.fromkeys(reason for row in rows for reason in row.all_reasons))
+    numbers = {reason: index for index, reason in enumerate(reasons, 1)}
+    headings = ("setting", "outcome", unit_word(answer.rate_unit or "") or "rate", "doubts", "run")
+    cells = [_cells(row, numbers) for row in rows]
+    filled = [column for column, heading in enumerate(headings) if any(line[column] for line in cells)]
+    lines = tuple(tuple(line[column] for column in filled) for line in cells)
+    show(Listing(title, tuple(headings[column] for column in filled), lines, numbers=headings[2:3], dense=True))
+    for reason, index in numbers.items():
+        say(f"[{index}] {indent(reason, ' ' * 4).lstrip()}")
+
+
+def _cells(row: ListedRun, numbers: Mapping[str, int]) -> tuple[str, ...]:
+    """Return a run's cells. Reasons, which may be long, are printed below the table, each with its number."""
+    return (
+        row.label,
+        "".join([row.outcome, *(f" [{numbers[reason]}]" for reason in row.all_reasons)]),
+        "" if row.rate is None else number(row.rate),
+        ", ".join(doubt.code for doubt in row.doubts),
+        row.run or "",
+    )
 
 
 def _outcome_named(name: str) -> Outcome:
@@ -139,6 +164,7 @@ def _list_run(folder: SweepFolder, run: RunRow, rate: str | None) -> ListedRun:
         repeat=run.repeat,
         block=run.block,
         attempt=run.attempt,
+        earlier_attempts=run.earlier_attempts,
         outcome=run.outcome,
         reason=run.reason,
         rate=None if rate is None else run.value(rate),
@@ -164,25 +190,34 @@ _NOT_RETRIED = {
 def retry_runs(home: Path, name: str, outcome: str) -> None:
     """Reopen and list every run of the sweep that ended with `outcome`. Their records are kept as earlier attempts.
 
-    `disturbed` reopens the measured runs that were disturbed by other load.
+    `disturbed` reopens the measured runs that were disturbed by other load. The settings of runs that were left out
+    (`decided`) are no longer left out.
     """
     wanted = DISTURBED if outcome == DISTURBED else _outcome_named(outcome)
     if isinstance(wanted, Outcome) and wanted in _NOT_RETRIED:
         raise InputError(f"runs that are {wanted} cannot be retried: {_NOT_RETRIED[wanted]}")
     folder = existing_sweep(home, name)
     refuse_if_running(folder)
-    opened = 0
+    opened, manifest = 0, Manifest.read(folder.manifest)
+    left_out = set[str]()
     for row in _list_runs(folder).runs:
         reason = row.disturbed if wanted == DISTURBED else row.reason
         if reason is None if wanted == DISTURBED else row.outcome is not wanted:
             continue
         if row.run is None:
             say(f"stays {wanted}: {row.name_in_words}: {reason}")
+            continue
+        if wanted is Outcome.decided:
+            left_out.add(row.setting)
+            opened += 1
         else:
             opened += RunFolder(folder.run(row.run), row.run).reopen()
-            say(f"re-opened: {row.name_in_words} (was {wanted}: {reason})")
-    for block in Manifest.read(folder.manifest).blocks:
-        if any(not folder.record(run).exists() for run in block.runs):
+        say(f"re-opened: {row.name_in_words} (was {wanted}: {reason})")
+    if left_out:
+        early_decisions(folder).reopen(left_out).write(folder.early_decisions)
+    decided = decided_runs(folder, manifest)
+    for block in manifest.blocks:
+        if any(run not in decided and not folder.record(run).exists() for run in block.runs):
             folder.done(block.name).unlink(missing_ok=True)
     say(f"{name}: {opened} runs re-opened" + ("; the same `accelsweep run` measures them" if opened else ""))
 
@@ -191,14 +226,16 @@ def retry_runs(home: Path, name: str, outcome: str) -> None:
 
 
 def resolve_setting(folder: SweepFolder, typed: str) -> str:
-    """Return the name of the runnable setting that matches `typed`: `3f2a`, `cpu x2 | batch 32` or `batch_size=32`.
+    """Return the name of the runnable setting that matches `typed`: `3f2a`, `batch 32, 2 processes` or `batch_size=32`.
 
     If none or several match, raises InputError with the closest setting as a suggestion.
     """
     settings = Manifest.read(folder.manifest).settings
     runnable = [setting for setting in settings if setting.unsupported is None]
     matching = [setting for setting in runnable if setting.name.startswith(typed)]
-    matching = matching or [setting for setting in runnable if typed in _labels(setting) or _has_values(setting, typed)]
+    matching = matching or [
+        setting for setting in runnable if typed == label(setting.axes) or _has_values(setting, typed)
+    ]
     if len(matching) == 1:
         return matching[0].name
     for setting in settings:
@@ -207,14 +244,10 @@ def resolve_setting(folder: SweepFolder, typed: str) -> str:
     if matching:
         problem = "is the prefix of several settings"
     else:
-        known = [text for setting in runnable for text in (setting.name, *_labels(setting))]
+        known = [text for setting in runnable for text in (setting.name, label(setting.axes))]
         problem = f"matches no runnable setting{nearest(typed, known)}"
     listing = "; ".join(f"{setting.name} ({label(setting.axes)})" for setting in matching or runnable)
     raise InputError(f"{typed!r} {problem}; the runnable settings of {folder.name!r} are: {listing}")
-
-
-def _labels(setting: PlannedSetting) -> tuple[str, str]:
-    return label(setting.axes), describe_axes(setting.axes)
 
 
 def _has_values(setting: PlannedSetting, typed: str) -> bool:

@@ -9,17 +9,19 @@ from typing import ClassVar
 from pydantic import Field
 
 from accelsweep.config.setting import repeat_label
-from accelsweep.driver.console import say
+from accelsweep.driver.console import say, say_bold
 from accelsweep.driver.job_queue import list_jobs
 from accelsweep.driver.json_output import Answer
+from accelsweep.driver.request import FIRST_COMMANDS, command_list
 from accelsweep.driver.sweep_lock import BackgroundState, active_driver, background_drivers
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, DamagedFile, NewerFile
+from accelsweep.executor.result_reuse import CurrentConditions
 from accelsweep.json_documents import Frozen
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import MANIFEST_FILE, SWEEPS_FOLDER, SweepFolder, existing_sweep, known_sweeps
 from accelsweep.records.plan import LockOwner, Manifest
 from accelsweep.records.run_files import shared_devices_of
-from accelsweep.records.sweep_progress import LockedBlock, SweepStatus, status
+from accelsweep.records.sweep_progress import LockedBlock, SweepStatus, outdated_text, status
 from accelsweep.results import Outcome
 from accelsweep.schedulers.protocol import Job, Scheduler
 from accelsweep.schedulers.select import scheduler_of
@@ -110,7 +112,8 @@ def _unplanned(home: Path, names: Sequence[str]) -> tuple[UnplannedDriver, ...]:
 
 def _state(folder: SweepFolder) -> SweepState:
     manifest = Manifest.read(folder.manifest)
-    runs, findings = status(folder, manifest), _findings(folder)
+    current = CurrentConditions(folder, manifest.site)
+    runs, findings = status(folder, manifest, current.why_outdated), _findings(folder)
     scheduler = scheduler_of(manifest.site)
     jobs, jobs_reason = _jobs(folder, scheduler) if scheduler else (None, None)
     return SweepState(
@@ -119,7 +122,7 @@ def _state(folder: SweepFolder) -> SweepState:
         background=_background(folder),
         jobs=jobs,
         jobs_reason=jobs_reason,
-        recommendation=findings.recommendation.sentence if findings else None,
+        recommendation=findings.recommendation.headline if findings else None,
         report=str(folder.page.relative_to(folder.home)) if folder.page.is_file() else None,
         report_outdated=findings is not None and _is_outdated(findings, runs),
     )
@@ -153,24 +156,38 @@ def _jobs(folder: SweepFolder, scheduler: Scheduler) -> tuple[tuple[Job, ...] | 
 
 def _print(home: Path, answer: StatusAnswer) -> None:
     for state in answer.sweeps:
-        counts = ", ".join(f"{count} {outcome}" for outcome, count in state.outcomes.items())
         folder = SweepFolder(home, state.sweep)
         devices = shared_devices_of(folder, Manifest.read(folder.manifest))
-        ended = f" ({counts})" if counts else ""
-        say(f"{state.sweep}: {state.planned} runs planned{devices}, {state.settled} settled{ended}")
-        for line in _lines(state):
+        say_bold(f"{state.sweep}: {_result(state)}")
+        for line in _lines(state, devices):
             say(f"  {line}")
     for unplanned in answer.unplanned:
         say(f"{unplanned.sweep}: {_describe_background(unplanned.background)}")
     for unreadable in answer.unreadable:
         say(f"{unreadable.sweep}: {unreadable.why}")
     if not (answer.sweeps or answer.unplanned or answer.unreadable):
-        say(f"no sweeps in {home / SWEEPS_FOLDER} yet; start with: accelsweep run experiment=quickstart")
+        say(f"no sweeps in {home / SWEEPS_FOLDER} yet; start with one of:")
+        say(command_list(FIRST_COMMANDS))
 
 
-def _lines(state: SweepState) -> Iterator[str]:
+def _result(state: SweepState) -> str:
+    """Return the headline of the report, or why there is none."""
+    if state.recommendation is None:
+        return "no report yet" if state.settled else "nothing is measured yet"
+    return f"{state.recommendation}{' (before the last runs or the last plan)' * state.report_outdated}"
+
+
+def _lines(state: SweepState, devices: str) -> Iterator[str]:
     driver, background = state.driver, state.background
-    yield f"driver: process {driver.pid} on {driver.host} since {driver.since}" if driver else "driver: none"
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in state.outcomes.items())
+    if state.planned:
+        yield f"{state.settled} of {count_of(state.planned, 'run')} settled{devices}{f' ({counts})' if counts else ''}"
+    else:
+        yield "no run is planned, because no setting can run here"
+    if outdated := outdated_text(state.outdated):
+        yield f"{outdated}; the same `accelsweep run` measures them again"
+    if driver is not None:
+        yield f"driver: process {driver.pid} on {driver.host} since {driver.since}"
     if background is not None and background.code is None:
         yield _describe_background(background)
     if state.jobs_reason is not None:
@@ -180,14 +197,16 @@ def _lines(state: SweepState) -> Iterator[str]:
         if not state.jobs:
             yield "no job of this sweep is queued or running"
     yield from map(_describe_block, state.running)
+    for outcome, count in state.outcomes.items():
+        if not outcome.settled:
+            lists = f"accelsweep runs {state.sweep} --outcome {outcome} gives the reason"
+            yield f"{outcome}: {count_of(count, 'run')}; {lists}{'s' if count > 1 else ''}"
     if state.remaining:
         left = "" if state.seconds_left is None else f", about {format_duration(state.seconds_left)}"
-        yield f"remaining: {state.remaining} runs{left}"
+        yield f"remaining: {state.remaining} runs{left}{'' if driver else '; no driver is running'}"
     yield from (f"not_run: {count_of(count, 'run')}: {reason}" for reason, count in state.kept.items())
     yield from (f"doubt: {repeat_label(run.label, run.repeat)}: {run.doubt.message}" for run in state.doubts)
     yield from (f"damaged: {damaged}" for damaged in state.damaged)
-    if state.recommendation is not None:
-        yield f"result{' (older than the last runs or the plan)' * state.report_outdated}: {state.recommendation}"
     if state.report is not None:
         yield f"report: {state.report}"
 

@@ -20,7 +20,7 @@ from accelsweep.driver.sweep_lock import refuse_if_running
 from accelsweep.errors import EXIT_OK, InputError
 from accelsweep.files import write_bytes_atomically
 from accelsweep.installation import shipped_root
-from accelsweep.records.findings import ComparedSetting, SweepComparison
+from accelsweep.records.findings import ComparedSetting, Findings, SweepComparison
 from accelsweep.records.layout import SweepFolder, existing_sweep
 from accelsweep.records.plan import Manifest
 from accelsweep.report.formatting import bare_text, ratio_text, unit_word
@@ -57,6 +57,9 @@ def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None, *, 
         say(CompareAnswer(**dict(comparison), fail_if=fail_if, failing=failing).text())
     else:
         _print_comparison(comparison)
+        for name in dict.fromkeys((before, after)):
+            if (folder := SweepFolder(home, name)).findings.is_file():
+                say(f"{name}: {Findings.read(folder.findings).recommendation.headline}")
         if gate:
             say(f"{fail_if}: {analysis.gate_message(results, state)}")
     return state.exit_code if gate else EXIT_OK

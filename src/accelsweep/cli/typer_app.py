@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -10,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from accelsweep import registry
+from accelsweep.driver.request import FIRST_COMMANDS
 from accelsweep.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
 from accelsweep.installation import __version__
 from accelsweep.signals import user_message
@@ -54,10 +57,50 @@ def refuse_options(arguments: Sequence[str]) -> None:
 
 INTERRUPTED = "accelsweep: interrupted"
 
-_NO_LIMIT = 1000  # of characters
+_HELP_WIDTH = 100
+"""The maximum width of help texts in characters; longer lines are hard to read."""
 
 
-class HydraCommand(TyperCommand):
+def _bold(text: str) -> str:
+    """Return `text` in bold; Typer removes the style if the output is not a terminal."""
+    return text if os.environ.get("NO_COLOR") else typer.style(text, bold=True)
+
+
+_CONTEXT_SETTINGS = {"max_content_width": _HELP_WIDTH}
+
+
+def examples_text(examples: Mapping[str, str]) -> str:
+    """Return examples as lines for the shell: for each command, its purpose as a comment, then the command."""
+    return "\n".join(f"# {purpose}\n{line}" for line, purpose in examples.items())
+
+
+def _write_bold_headings(formatter: Any) -> None:
+    write = formatter.write_heading
+    formatter.write_heading = lambda heading: write(_bold(heading))
+
+
+def _write_examples(formatter: Any, examples: str | None) -> None:
+    """Write lines of `examples_text` as they are, because a wrapped command could not be copied."""
+    with formatter.section("Examples"):
+        for line in (examples or "").splitlines():
+            formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+class SweepCommand(TyperCommand):
+    """A command whose epilog consists of examples."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help text with bold headings."""
+        _write_bold_headings(formatter)
+        super().format_help(ctx, formatter)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the examples."""
+        del ctx
+        _write_examples(formatter, self.epilog)
+
+
+class HydraCommand(SweepCommand):
     """A command that accepts Hydra overrides, so users may also try Hydra's own options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -77,7 +120,7 @@ def _report_interrupts() -> Iterator[None]:
 
 
 class Commands(TyperGroup):
-    """The commands of the core and of features, listed with complete first sentences, which Typer would truncate."""
+    """The commands of the core and of features, listed by group (`registry.COMMAND_GROUPS`) with their purposes."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Parse the command line."""
@@ -99,19 +142,48 @@ class Commands(TyperGroup):
             return command
         return next((_typer_command(each) for each in registry.commands() if each.name == cmd_name), None)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help text with bold headings."""
+        _write_bold_headings(formatter)
+        super().format_help(ctx, formatter)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the examples."""
+        del ctx
+        _write_examples(formatter, self.epilog)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write every command with its first sentence, wrapped as needed."""
-        rows = [(name, self.commands[name].get_short_help_str(_NO_LIMIT)) for name in super().list_commands(ctx)]
-        rows += [(command.name, command.help) for command in registry.commands()]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        """Write every command with its purpose, group by group. Nothing is imported or truncated."""
+        del ctx
+        core: Mapping[str, Any] = self.commands
+        listed = [(command.rich_help_panel, name, command.help or "") for name, command in core.items()]
+        listed += [(command.group, command.name, command.help) for command in registry.commands()]
+        width = max(len(name) for _, name, _ in listed)
+        for group in registry.COMMAND_GROUPS:
+            rows = [(f"{name:<{width}}", _purpose(text)) for of, name, text in listed if of == group]
+            with formatter.section(group):
+                formatter.write_dl(rows)
+
+
+def _purpose(text: str) -> str:
+    """Return the first sentence of a help text, without its full stop."""
+    return re.split(r"\.(?:\s|$)", text, maxsplit=1)[0]
+
+
+def command(
+    group: str, examples: Mapping[str, str], *, overrides: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a core command, whose docstring is its purpose. See `registry.Command` for the arguments."""
+    cls = HydraCommand if overrides else SweepCommand
+    return app.command(cls=cls, rich_help_panel=group, epilog=examples_text(examples))
 
 
 def _typer_command(command: registry.Command) -> TyperCommand:
     """Return the Typer command for a feature's function `command.target`."""
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    cls = HydraCommand if command.overrides else None
-    app.command(command.name, cls=cls, help=command.help)(registry.load(command.target))
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_CONTEXT_SETTINGS)
+    cls = HydraCommand if command.overrides else SweepCommand
+    register = app.command(command.name, cls=cls, help=command.help, epilog=examples_text(command.examples))
+    register(registry.load(command.target))
     return typer.main.get_command(app)  # type: ignore[return-value] # an app with one command is that command
 
 
@@ -137,9 +209,11 @@ app = typer.Typer(
     name="accelsweep",
     cls=Commands,
     help="Does a GPU, a bigger batch or a lower precision pay off for your model? One command measures it.",
+    epilog=examples_text(FIRST_COMMANDS),
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings=_CONTEXT_SETTINGS,
 )
 
 

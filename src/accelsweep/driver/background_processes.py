@@ -28,7 +28,9 @@ from accelsweep.ipc import FORK_SERVER_VARIABLE, address
 from accelsweep.records.cleanup import SHORT_PLACES, remove_temporary_folder, temporary_folder_name, write_owner_file
 from accelsweep.records.layout import SweepFolder
 from accelsweep.redaction import masked
-from accelsweep.tracking.published_state import SWEEP_CONTINUES, up_to_date
+from accelsweep.tracking.links import view_path
+from accelsweep.tracking.published_state import SWEEP_CONTINUES, published_sweeps, up_to_date
+from accelsweep.tracking.store_uri import is_server, resolve_uri, without_login
 
 if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
@@ -156,17 +158,26 @@ def mlflow_summary(folder: SweepFolder, tracking_uri: str | None) -> tuple[str, 
 
     Incomplete results are expected if MLflow is not installed.
     """
-
-    def command(*words: str) -> str:
-        return shlex.join(["accelsweep", *words, *(["--tracking-uri", masked(tracking_uri)] if tracking_uri else [])])
-
     if _is_published(folder, tracking_uri):
-        return f"MLflow: {command('ui')}", True
+        return how_to_open_mlflow(folder, tracking_uri), True
     installed = importlib.util.find_spec("mlflow") is not None
     reason = _last_message(folder.publish_log) if installed else "it is not installed here (pip install mlflow)"
     has_remedy = reason is not None and "--anew" in reason  # a plain `publish` would be rejected again
-    remedy = "" if has_remedy else f". To catch up: {command('publish', folder.name)}"
+    remedy = "" if has_remedy else f". To catch up: {_command(tracking_uri, 'publish', folder.name)}"
     return f"MLflow is incomplete: {reason or 'nothing has been copied yet'}{remedy}", not installed
+
+
+def how_to_open_mlflow(folder: SweepFolder, tracking_uri: str | None) -> str:
+    """Return a line with a link to the runs on a tracking server, or the command that serves a file and links them."""
+    uri = resolve_uri(folder.home, tracking_uri)
+    published = published_sweeps(folder.home, uri).get(folder.name) if is_server(uri) else None
+    if published is None:
+        return f"MLflow: {_command(tracking_uri, 'ui')}"
+    return f"MLflow: {without_login(uri)}{view_path(published.experiment_id)}"
+
+
+def _command(tracking_uri: str | None, *words: str) -> str:
+    return shlex.join(["accelsweep", *words, *(["--tracking-uri", masked(tracking_uri)] if tracking_uri else [])])
 
 
 def _last_message(log: Path) -> str | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 import typer
+from rich import box
 from rich.cells import cell_len
 from rich.console import Console, JustifyMethod
 from rich.measure import Measurement
@@ -82,13 +83,15 @@ class Styled:
 class Listing:
     """A table. Each row contains one cell per heading; the first cell is the row's name.
 
-    `numbers` lists the headings of the numeric columns, which are right-aligned.
+    `numbers` lists the headings of the numeric columns, which are right-aligned. `dense` tables have no lines between
+    columns, for many rows; where they do not fit, names are wrapped before rows are stacked.
     """
 
     title: str
     headings: tuple[str, ...]
     rows: tuple[tuple[str | Styled, ...], ...]
     numbers: tuple[str, ...] = ()
+    dense: bool = False
 
 
 class Terminal(Console):
@@ -118,21 +121,14 @@ def warn(line: str) -> None:
     say(line, err=True)
 
 
+def say_bold(line: str) -> None:
+    """Print a line in bold."""
+    console().print(Text(escaped(line), "bold"), soft_wrap=True)
+
+
 def say_styled(prefix: str, tone: Tone, line: str) -> None:
     """Print a line that starts with `prefix` in the colour of `tone`."""
     console().print(Text.assemble((escaped(prefix), tone.colour), escaped(line)), soft_wrap=True)
-
-
-def say_parts(prefix: str, parts: Sequence[str]) -> None:
-    """Print `prefix` and the non-empty parts on one line; on a narrow terminal, print each part on its own line.
-
-    Output to a file is always a single line, so that it can be searched.
-    """
-    parts, terminal = [part for part in parts if part], console()
-    line = prefix + "  ".join(parts)
-    if terminal.is_terminal and len(line) > terminal.width:
-        line = prefix + ("\n" + " " * len(prefix)).join(parts)
-    say(line)
 
 
 def drop_output() -> None:
@@ -147,11 +143,14 @@ def show(listing: Listing) -> None:
     terminal = console()
     table = _table(listing, terminal)
     width = Measurement.get(terminal, terminal.options.update_width(10_000), table).maximum
-    fits = width <= terminal.width or (terminal.width >= WIDE and _min_width(listing, terminal) <= terminal.width)
-    if fits and terminal.width >= _NARROW:
+    wraps = listing.dense or terminal.width >= WIDE
+    fits = width <= terminal.width or (wraps and _min_width(listing, terminal) <= terminal.width)
+    fits = fits and terminal.width >= _NARROW
+    if listing.dense or not fits:
+        _print_wrapped(terminal, plain(listing.title))  # rich would make the title of a table as narrow as its columns
+    if fits:
         terminal.print(table)
         return
-    _print_wrapped(terminal, plain(listing.title))
     for row in listing.rows:
         _print_stacked(terminal, listing.headings, row)
 
@@ -162,7 +161,9 @@ def plain(text: str) -> Text:
 
 
 def _table(listing: Listing, terminal: Console) -> Table:
-    table = Table(title=plain(listing.title), title_justify="left")
+    table = Table(title=None if listing.dense else plain(listing.title), title_justify="left")
+    if listing.dense:
+        table.box, table.show_edge, table.pad_edge, table.padding = box.SIMPLE_HEAD, False, False, (0, 1, 0, 0)
     for number, heading in enumerate(listing.headings):
         justify: JustifyMethod = "right" if heading in listing.numbers else "left"
         width = _min_column_width(listing, number, terminal)
@@ -181,7 +182,10 @@ def _min_column_width(listing: Listing, number: int, terminal: Console) -> int:
 
 def _min_width(listing: Listing, terminal: Console) -> int:
     """Return the smallest width, including borders, at which no word in the table has to be broken."""
-    return 1 + sum(3 + _min_column_width(listing, number, terminal) for number in range(len(listing.headings)))
+    around, between = (-2, 2) if listing.dense else (1, 3)
+    return around + sum(
+        between + _min_column_width(listing, number, terminal) for number in range(len(listing.headings))
+    )
 
 
 def _print_stacked(terminal: Console, headings: Sequence[str], row: Sequence[str | Styled]) -> None:

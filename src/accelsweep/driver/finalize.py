@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from accelsweep import registry
 from accelsweep.driver.background_processes import mlflow_summary
-from accelsweep.driver.console import Listing, Styled, say, show, tone_of
+from accelsweep.driver.console import Listing, Styled, say, say_bold, show, tone_of
 from accelsweep.driver.job_queue import record_failed_jobs
+from accelsweep.records.early_decisions import decided_runs
 from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.layout import MergedPlace, SweepFolder, existing_sweep, planned_sweep, sweep_parser
 from accelsweep.records.not_run_reasons import count_not_run_reasons, needs_change, without_numbers
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import readable_records
 from accelsweep.report import formatting as fmt
-from accelsweep.report.formatting import bare_text, in_about, ratio_text, unit_word
+from accelsweep.report.formatting import bare_text, next_step, ratio_text, unit_word
 from accelsweep.report.table_model import ReportTable
 from accelsweep.results import Outcome
 from accelsweep.run_config import Run
 from accelsweep.schedulers.select import scheduler_of
 from accelsweep.signals import exit_code_of
-from accelsweep.significant_digits import count_of
+from accelsweep.significant_digits import approximate_duration, count_of
 from accelsweep.tasks import METRIC_TITLES
 
 _MAX_FAILURE_REASONS = 3
@@ -60,45 +61,73 @@ def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Summa
                 show(_listing(line))
             else:
                 say(line)
-    say(findings.recommendation.sentence)
-    if findings.recommendation.settle and not needs_change(folder, manifest):
-        say(f"to settle open questions{in_about(findings.recommendation)}: {findings.recommendation.settle}")
+    failed = not findings.outcomes.get(Outcome.measured)
+    unsettled, nothing_can_run = _unsettled_runs(findings), not findings.planned_runs
+    print_headline(findings, in_full=not failed or not (unsettled or nothing_can_run))  # else the reasons are printed
+    if nothing_can_run:
+        say(f"to see what can run here: accelsweep doctor{_site_override(manifest)}")
+    elif findings.recommendation.settle and not failed and not needs_change(folder, manifest):
+        say(f"{next_step(findings.recommendation)}: {findings.recommendation.settle}")
     for refusal in findings.refusals[:_MAX_REFUSALS]:
         say(f"refused: {refusal}")
+    if left_out := [each for run, each in decided_runs(folder, manifest).items() if not folder.record(run).exists()]:
+        saved = approximate_duration(sum(decision.run_seconds for decision in left_out))
+        repeats = f"{count_of(len(left_out), 'repeat')} of settings that are much slower than the baseline"
+        say(f"left out (limits.stop_early): {repeats}, which saved about {saved}")
     say(f"report: {folder.page}")
     line, published = mlflow_summary(folder, tracking_uri)
     say(line)
     return _print_unsettled(folder, manifest, findings, published=published)
 
 
+def print_headline(findings: Findings, *, in_full: bool = True) -> None:
+    """Print the report's headline and how sure it is, followed, `in_full`, by what qualifies it."""
+    advice = findings.recommendation
+    say_bold(f"{advice.headline}  [{advice.certainty}]")
+    if in_full and (rest := advice.sentence.removeprefix(f"{advice.headline}.").strip()):
+        say(rest)
+
+
+def _site_override(manifest: Manifest) -> str:
+    return "" if manifest.site.scheduler == "local" else f" site={manifest.site.name}"
+
+
+def _unsettled_runs(findings: Findings) -> dict[Outcome, int]:
+    return {outcome: count for outcome, count in findings.outcomes.items() if count and not outcome.settled}
+
+
 def _print_unsettled(folder: SweepFolder, manifest: Manifest, findings: Findings, *, published: bool) -> Summary:
-    """Print, at the end of the output, how many runs have no final outcome, and why."""
-    open_runs = {outcome: count for outcome, count in findings.outcomes.items() if count and not outcome.settled}
-    if open_runs:
-        counts = ", ".join(f"{count} {outcome}" for outcome, count in open_runs.items())
-        blocked = set(open_runs) == {Outcome.not_run} and needs_change(folder, manifest)
-        remedy = "fix the cause first" if blocked else "the same command tries them again"
-        unsettled = sum(open_runs.values())
-        say(f"{unsettled} of {findings.planned_runs} runs have no final outcome ({counts}); {remedy}")
-    for line in _failure_lines(folder, manifest, findings):
+    """Print, at the end of the output, how many runs have no final outcome, why, and what to do."""
+    unsettled, reasons = _unsettled_runs(findings), count_not_run_reasons(folder, manifest)
+    if unsettled:
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in unsettled.items())
+        remedy = "fix the cause, then run the same command"
+        if set(unsettled) == {Outcome.not_run} and not needs_change(folder, manifest):
+            remedy = "the same command tries them again"
+        say(f"{sum(unsettled.values())} of {findings.planned_runs} runs have no final outcome ({counts}): {remedy}")
+    for line in _failure_lines(folder, manifest, findings, reasons):
         say(line)
-    reasons = count_not_run_reasons(folder, manifest)
     for line in _not_run_lines(reasons):
         say(line)
     explained = bool(reasons) and sum(reasons.values()) >= findings.outcomes.get(Outcome.not_run, 0)
-    return Summary(sum(open_runs.values()), explained, published)
+    return Summary(sum(unsettled.values()), explained, published)
 
 
-def _failure_lines(folder: SweepFolder, manifest: Manifest, findings: Findings) -> list[str]:
-    """Return one line for each of the most common reasons why runs failed, the most common one last."""
+def _failure_lines(folder: SweepFolder, manifest: Manifest, findings: Findings, not_run: Collection[str]) -> list[str]:
+    """Return one line for each of the most common reasons why runs failed, the most common one last.
+
+    Reasons that are also among the reasons why others have `not_run` are omitted: those are printed as well.
+    """
     failed = {setting.setting for setting in findings.settings if any(not item.settled for item in setting.outcomes)}
     runs = [run for run in manifest.wanted_runs() if Run.parse(run).setting in failed]
+    said = "\n".join(map(without_numbers, not_run))
     counts: Counter[tuple[Outcome, str]] = Counter()
     examples: dict[str, str] = {}
     for record in readable_records(folder, runs):
         if not record.outcome.settled:
             reason = str(record.reason).splitlines()[0]
-            counts[record.outcome, examples.setdefault(without_numbers(reason), reason)] += 1
+            if (cause := without_numbers(reason)) not in said:
+                counts[record.outcome, examples.setdefault(cause, reason)] += 1
     return [
         f"{outcome}: {count_of(count, 'run')}: {reason}; accelsweep runs {folder.name} --outcome {outcome} lists them"
         for (outcome, reason), count in reversed(counts.most_common(_MAX_FAILURE_REASONS))
@@ -113,8 +142,12 @@ def _results_table(findings: Findings) -> Listing:
     rate = METRIC_TITLES.get(findings.rate_metric, unit_word(findings.rate_unit))
     ratio, quality = fmt.ratio_title(findings.rate_metric), findings.quality_metric or "quality"
     headings = ("setting", rate, ratio, "verdict", quality, "doubts")
+    final = {Outcome.measured, Outcome.out_of_memory, Outcome.diverged}
     tried = [setting for setting in findings.settings if set(setting.outcomes) != {Outcome.unsupported}]
-    title = f"{findings.sweep}: {findings.repeats} repeats"
+    if final.isdisjoint(findings.outcomes):
+        tried = []  # the reasons are printed below
+    shared = f", all with {findings.shared}" if findings.shared else ""
+    title = f"{findings.sweep}: {findings.repeats} repeats{shared}"
     return Listing(title, headings, tuple(map(_row, tried)), numbers=headings[1:3])
 
 
@@ -137,23 +170,29 @@ def _listing(table: ReportTable) -> Listing:
     return Listing(table.title, tuple(column.title for column in table.columns), rows, numbers)
 
 
-def finalize(folder: SweepFolder) -> list[str]:
-    """Write the sweep's records.parquet, findings.json and report; return the names of the report's files."""
+def finalize(folder: SweepFolder, *, summary: bool = False) -> list[str]:
+    """Write the sweep's records.parquet, findings.json and report; return the names of the report's files.
+
+    `summary` adds the summary card.
+    """
     from accelsweep.analysis.analyse_sweep import analyse_folder
     from accelsweep.report.report_files import write_files
 
     for before_collect in registry.loaded("before_collect"):
         before_collect(folder)
     analyse_folder(folder).write(folder.findings)
-    return write_files(folder)
+    return write_files(folder, summary=summary)
 
 
-def report_sweeps(home: Path, names: Sequence[str]) -> Path:
-    """Write the report of one sweep, or a merged report of several; return the path of the page."""
+def report_sweeps(home: Path, names: Sequence[str], *, summary: bool = False) -> Path:
+    """Write the report of one sweep, or a merged report of several; print its headline and return the page's path.
+
+    `summary` adds the summary card.
+    """
     folders = [existing_sweep(home, name) for name in dict.fromkeys(names)]
     if len(folders) == 1:
-        finalize(folders[0])
-        return folders[0].page
+        finalize(folders[0], summary=summary)
+        return _announce(folders[0].findings, folders[0].page, summary=summary)
     from accelsweep.analysis.collect import collect
     from accelsweep.analysis.merge_sweeps import Part, analyse_together
     from accelsweep.report.report_files import write_report
@@ -161,7 +200,17 @@ def report_sweeps(home: Path, names: Sequence[str]) -> Path:
     parts = [Part(folder.name, collect(folder), Manifest.read(folder.manifest)) for folder in folders]
     place = MergedPlace(home, tuple(folder.name for folder in folders))
     analyse_together(place.name, parts, home).write(place.findings)
-    return write_report(place)
+    return _announce(place.findings, write_report(place, summary=summary), summary=summary)
+
+
+def _announce(findings: Path, page: Path, *, summary: bool) -> Path:
+    print_headline(Findings.read(findings))
+    say(f"report: {page}")
+    if summary:
+        from accelsweep.report.summary_card import SUMMARY_PNG, SUMMARY_SVG
+
+        say(f"card: {page.with_name(SUMMARY_PNG)} and {SUMMARY_SVG}")
+    return page
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter, defaultdict
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -14,10 +16,15 @@ from accelsweep.config.setting import shared_devices
 from accelsweep.driver.auto_batch_size import announce_searches, plan_or_searches
 from accelsweep.driver.console import Listing, say, show, warn
 from accelsweep.driver.json_output import Answer
+from accelsweep.driver.request import FIRST_COMMANDS, command_list
 from accelsweep.driver.snakefile_functions import check_profile
+from accelsweep.errors import InputError
+from accelsweep.installation import config_folders
 from accelsweep.planning.cost_estimate import PlanTable, TimeLimits
 from accelsweep.planning.resources import idle_resources
+from accelsweep.records.file_lock import driver_started_at
 from accelsweep.records.layout import SweepFolder
+from accelsweep.records.sweep_progress import outdated_text
 from accelsweep.schedulers.job_environment import withheld_variables
 from accelsweep.schedulers.select import scheduler_of
 from accelsweep.significant_digits import approximate_duration
@@ -29,6 +36,13 @@ if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
     from accelsweep.planning.project_config import Compositions
     from accelsweep.records.plan import Manifest, TrialFindings
+
+
+_SUBJECTS = frozenset({"model", "data", "task", "hydra"})
+"""Keys whose overrides determine what is measured, or where its config is found."""
+
+_MAX_EXPERIMENTS = 3
+"""The maximum number of the folder's own experiments that a message lists."""
 
 
 class PlanAnswer(PlanTable, Answer):
@@ -70,7 +84,33 @@ def requested_plan(
         compositions=compositions,
         minutes=request.minutes,
     )
-    return request.extension.plan(home, request, make, trial) if request.extension else make()
+    if request.extension:
+        return request.extension.plan(home, request, make, trial)
+    plan = make()
+    return plan if plan.manifest.entry or plan.manifest.experiment else _without_subject(home, request, plan)
+
+
+def _without_subject(home: Path, request: Request, plan: Plan) -> Plan:
+    """Return a plan for which neither a script nor an experiment was found, with a note if it measures our own model.
+
+    Raises InputError if nothing was typed and no config file in `home` takes effect: a model that nobody asked for is
+    no answer. Experiments and sites take effect only if an override names them.
+    """
+    conf, *shipped = config_folders(home)
+    files = [path.relative_to(conf) for path in sorted(conf.rglob("*.yaml"))] if shipped else []
+    keys = {re.split(r"[=./]", override.lstrip("+~"))[0] for override in request.overrides}
+    if any(file.parts[0] not in ("experiment", "site") for file in files) or not keys.isdisjoint(_SUBJECTS):
+        return plan
+    searched = not (home / "conf" / "experiment").is_dir()  # see `measured_project`
+    missing = f"no training script was {'found' if searched else 'named'} in {home} (--entry 'python SCRIPT' names one)"
+    if request.overrides:
+        return replace(plan, notes=(f"{missing}, so a small CNN on digits is measured instead", *plan.notes))
+    names = ["/".join(file.with_suffix("").parts[1:]) for file in files if file.parts[0] == "experiment"]
+    own = {f"accelsweep run experiment={name}": "an experiment in this folder" for name in names[:_MAX_EXPERIMENTS]}
+    raise InputError(
+        f"there is nothing to measure: no override is given, and {missing}. Type one of:\n"
+        f"{command_list({**own, **FIRST_COMMANDS})}"
+    )
 
 
 def plan_to_show(home: Path, request: Request, *, keep_profile: bool = False) -> Plan:
@@ -88,23 +128,32 @@ def plan_to_show(home: Path, request: Request, *, keep_profile: bool = False) ->
 
 
 class _EarlierRuns(NamedTuple):
-    """The number of planned runs that have a record, the settled runs, and the observed durations."""
+    """The number of planned runs that have a record, the settled and the outdated runs, and the observed durations.
+
+    `outdated` is the number of settled runs to measure again, by what has changed.
+    """
 
     recorded: int
     settled: set[str]
+    outdated: dict[str, int]
     took: ObservedTimes
 
 
 def _earlier_runs(home: Path, plan: Plan) -> _EarlierRuns:
     from accelsweep.driver.progress_display import observed_times
-    from accelsweep.executor.result_reuse import reusable_runs
+    from accelsweep.executor.result_reuse import CurrentConditions
     from accelsweep.planning.cost_estimate import RunTime
+    from accelsweep.records.early_decisions import decided_runs
     from accelsweep.records.run_files import readable_records
 
     folder = SweepFolder(home, plan.manifest.sweep)
     records = list(readable_records(folder, plan.manifest.wanted_runs()))
-    settled = reusable_runs(records, folder, plan.manifest.site)
-    return _EarlierRuns(len(records), settled, observed_times(folder, map(RunTime.of, records)))
+    current = CurrentConditions(folder, plan.manifest.site, since=driver_started_at(folder))
+    settled = {record.run for record in records if current.why_rerun(record) is None}
+    causes = Counter(current.why_outdated(record) for record in records if record.run not in settled)
+    outdated = {cause: count for cause, count in causes.most_common() if cause is not None}
+    settled |= decided_runs(folder, plan.manifest).keys()
+    return _EarlierRuns(len(records), settled, outdated, observed_times(folder, map(RunTime.of, records)))
 
 
 def estimate_remaining(home: Path, plan: Plan) -> PlanEstimate:
@@ -126,7 +175,7 @@ def preview_table(home: Path, plan: Plan) -> PlanTable:
         from accelsweep.analysis.collect import read_runs
 
         noise = observed_noise(read_runs(SweepFolder(home, manifest.sweep), manifest), manifest)
-    return plan_table(plan, earlier.settled, earlier.took, noise)
+    return plan_table(plan, earlier.settled, earlier.took, noise, outdated=earlier.outdated)
 
 
 _MAX_ROWS = 40
@@ -144,7 +193,7 @@ def show_plan(home: Path, plan: Plan, *, as_json: bool = False) -> None:
     if table.settings:
         show(_settings_table(table, devices))
     else:
-        say(f"{table.sweep}, revision {table.revision}: no setting can run{devices}")
+        say(f"{table.sweep}, revision {table.revision}: nothing to measure, because no setting can run{devices}")
     for heading, rows in (("unsupported", table.unsupported), ("excluded", table.excluded)):
         labels_by_reason: dict[str, list[str]] = defaultdict(list)
         for row in rows:
@@ -205,7 +254,11 @@ def summary_lines(table: PlanTable) -> list[str]:
         return notes
     estimate, effect = table.estimate, table.visible_effect
     new = sum(block.new for block in table.blocks)
-    lines = [f"{len(table.blocks)} blocks ({new} new), {table.wanted} runs, {table.settled} settled already"]
+    outdated = outdated_text(table.outdated)
+    lines = [
+        f"{len(table.blocks)} blocks ({new} new), {table.wanted} runs, {table.settled} settled already"
+        f"{f' ({outdated})' if outdated else ''}"
+    ]
     if estimate.runs_left:
         duration = approximate_duration(60 * estimate.minutes.expected)
         lines.append(f"left: {estimate.runs_left} runs, about {duration} ({estimate.basis})")
@@ -216,5 +269,7 @@ def summary_lines(table: PlanTable) -> list[str]:
             lines.append(f"      {f'{gpus}, ' if gpus else ''}{cost}")
         elif gpus:
             lines.append(f"      {gpus}, cost unknown: {estimate.usd_reason}")
-    size = f"{effect.effect:.1%} ({effect.assumption})" if effect.effect is not None else f"unknown: {effect.reason}"
-    return [*lines, f"smallest difference that these repeats can show: {size}", *notes]
+    power = f"unknown: {effect.reason}"
+    if effect.effect is not None:
+        power = f"8 of 10 such sweeps would show a true difference of {effect.effect:.1%} ({effect.assumption})"
+    return [*lines, f"expected power: {power}", *notes]

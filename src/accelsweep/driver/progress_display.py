@@ -27,9 +27,11 @@ from accelsweep.executor.result_reuse import reusable_runs
 from accelsweep.measure.breakdown import SETTLING_STEPS, probe_steps
 from accelsweep.measure.timed_window import WindowRules
 from accelsweep.planning.cost_estimate import ObservedTimes, RunTime
+from accelsweep.planning.resources import is_emulated
+from accelsweep.records.early_decisions import decided_runs
 from accelsweep.records.file_lock import read_lock
 from accelsweep.records.layout import SweepFolder, known_sweeps
-from accelsweep.records.plan import LockOwner, Manifest, PlannedSetting
+from accelsweep.records.plan import LockOwner, Manifest
 from accelsweep.records.run_files import RunFolder, read_rank_result, readable_configs, readable_records, record_or_none
 from accelsweep.records.run_record import Record
 from accelsweep.records.sweep_progress import progress_signature, steps_done
@@ -37,7 +39,7 @@ from accelsweep.report.formatting import number
 from accelsweep.results import Outcome
 from accelsweep.run_config import Measure, Run, SettingConfig
 from accelsweep.schedulers.select import scheduler_of
-from accelsweep.significant_digits import approximate_duration, escaped, format_duration
+from accelsweep.significant_digits import approximate_duration, count_of, escaped, format_duration
 from accelsweep.tasks import compared_rate
 from accelsweep.worker.error_classification import ErrorOrigin
 
@@ -86,7 +88,7 @@ class Forecast:
     def of(cls, config: SettingConfig, measure: Measure, step_seconds: float) -> Forecast:
         """Forecast a run of `config` measured according to `measure`."""
         rules = WindowRules.from_config(measure)
-        steps = {"warm-up": rules.warmup, "window": rules.window_steps([step_seconds])}
+        steps = {"warm-up": rules.warmup([step_seconds]), "window": rules.window_steps([step_seconds])}
         if config.task in ("train_throughput", "time_to_accuracy") and measure.probe_steps:
             passes = 2 if config.world_size > 1 else 1
             probed = probe_steps(measure.probe_steps, measure.min_seconds, step_seconds, 1)
@@ -172,9 +174,9 @@ def _times_elsewhere(folder: SweepFolder) -> Iterator[RunTime | None]:
 class RemainingTime:
     """Estimates how long the remaining runs take. `configs` contains the sweep's readable setting configs."""
 
-    def __init__(self, folder: SweepFolder, configs: Mapping[str, SettingConfig]) -> None:
+    def __init__(self, folder: SweepFolder, configs: Mapping[str, SettingConfig], site: Site) -> None:
         """Start with no finished runs."""
-        self._folder, self.configs = folder, configs
+        self._folder, self.configs, self._site = folder, configs, site
         self._times: dict[str, RunTime | None] = {}
         self._observed: ObservedTimes | None = None
 
@@ -193,7 +195,10 @@ class RemainingTime:
         if self._observed is None:
             self._observed = observed_times(self._folder, self._times.values())
         settings = [Run.parse(run).setting for run in runs]
-        total = sum(self._observed.seconds(name, self.configs[name]) for name in settings if name in self.configs)
+        known = [(name, self.configs[name]) for name in settings if name in self.configs]
+        total = sum(
+            self._observed.seconds(name, config, is_emulated=is_emulated(config, self._site)) for name, config in known
+        )
         return total + blocks * self._observed.between_blocks
 
 
@@ -264,6 +269,7 @@ class SweepProgress:
     console: Console = field(default_factory=Terminal)
     bar: Progress | None = None
     _stamps: dict[str, FileStamp] = field(default_factory=dict)
+    _decisions_stamp: FileStamp | None = None
 
     @classmethod
     def begin(cls, folder: SweepFolder, first_failures: FirstFailures | None = None) -> SweepProgress:
@@ -274,13 +280,13 @@ class SweepProgress:
         manifest = Manifest.read(folder.manifest)
         runs = manifest.wanted_runs()
         configs = readable_configs(folder, manifest)
-        settings = {setting.name: _label(setting, configs.get(setting.name)) for setting in manifest.settings}
+        settings = {setting.name: label(setting.axes) for setting in manifest.settings}
         names = {run: Run.parse(run) for run in runs}
         progress = cls(
             folder=folder,
             site=manifest.site,
             labels={run: repeat_label(settings[name.setting], name.repeat) for run, name in names.items()},
-            remaining=RemainingTime(folder, configs),
+            remaining=RemainingTime(folder, configs, manifest.site),
             finished={block.name: block.runs for block in manifest.blocks},
             total=len(runs),
             done=len(runs),
@@ -309,6 +315,8 @@ class SweepProgress:
         self._stamps |= {run: file_stamp(self.folder.record(run)) for run in runs}
         self.settled |= settled
         self.done -= len(runs) - len(settled)
+        if runs:
+            self._decisions_stamp = None  # the decisions apply to these blocks, too
 
     @contextlib.contextmanager
     def display(self) -> Iterator[None]:
@@ -321,9 +329,30 @@ class SweepProgress:
             yield
         self.bar = None
 
+    def _drop_decided_runs(self) -> None:
+        """Leave out the runs of settings that have been decided early, and print what that saves."""
+        stamp = file_stamp(self.folder.early_decisions)
+        if stamp == self._decisions_stamp:
+            return
+        self._decisions_stamp = stamp
+        decided = decided_runs(self.folder, Manifest.read(self.folder.manifest))
+        dropped: dict[str, list[str]] = {}
+        for block, runs in self.pending.items():
+            for run in runs:
+                if run in decided and run not in self.settled and self._stamps[run] is None:
+                    dropped.setdefault(Run.parse(run).setting, []).append(run)
+            self.pending[block] = [run for run in runs if run not in dropped.get(Run.parse(run).setting, ())]
+        for runs in dropped.values():
+            self.total -= len(runs)
+            saved = approximate_duration(len(runs) * decided[runs[0]].run_seconds)
+            setting, _, _ = self.labels[runs[0]].rpartition(", repeat ")
+            left_out = f"{count_of(len(runs), 'repeat')} left out, which saves about {saved}"
+            self._print(f"{setting}: {decided[runs[0]].reason}; {left_out}")
+
     def update(self) -> None:
         """Print the outcome of each new record, and refresh the line about the current run."""
         self._find_pending_blocks()
+        self._drop_decided_runs()
         for block in list(self.pending):
             stamps = {run: file_stamp(self.folder.record(run)) for run in self.pending[block]}
             ended = [run for run, stamp in stamps.items() if stamp not in (None, self._stamps[run])]
@@ -399,6 +428,8 @@ class SweepProgress:
             return name if steps_done(self.folder, runs[0]) else f"starting {name}"
         if not self.pending:
             return "writing the report"
+        if waiting := next((lock.waiting_for for lock in locks if lock.waiting_for), None):
+            return f"waiting for a quiet machine: {waiting}"
         block = f"block {len(self.finished) + 1} of {len(self.finished) + len(self.pending)}"
         if locks:
             return f"preparing {block}: libraries and data"
@@ -429,12 +460,6 @@ class SweepProgress:
             return 0.0
         elapsed = time.time() - datetime.fromisoformat(lock.run_since).timestamp()
         return min(max(0.0, elapsed), self.remaining.seconds([lock.run], 0))
-
-
-def _label(setting: PlannedSetting, config: SettingConfig | None) -> str:
-    """Return a setting's label with its accelerator and devices, even if they are not swept."""
-    devices = {} if config is None else {"accelerator": config.accelerator, "devices": config.devices}
-    return label({**devices, **setting.axes})
 
 
 def _columns(console: Console) -> tuple[ProgressColumn, ...]:

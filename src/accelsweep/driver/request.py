@@ -22,6 +22,20 @@ if TYPE_CHECKING:
     from accelsweep.records.plan import TrialFindings
 
 
+FIRST_COMMANDS: Mapping[str, str] = {
+    "accelsweep run batch_size=64,256": "in your project: its own training script",
+    "accelsweep run experiment=quickstart": "the shipped quickstart",
+    "accelsweep init mine": "a commented template to start from",
+}
+"""The commands to begin with -> their purposes."""
+
+
+def command_list(commands: Mapping[str, str]) -> str:
+    """Return one indented line for each command, with its purpose."""
+    width = max(map(len, commands))
+    return "\n".join(f"  {command:<{width}}  {purpose}" for command, purpose in commands.items())
+
+
 class Extension(Frozen):
     """What a feature's command adds to a request (`registry.Feature.request`).
 

@@ -148,13 +148,13 @@ class SnakemakeRunner:
 
     def _finish_aborted(self, reason: str) -> None:
         """Write the reason for each unfinished block, and report and publish the existing results."""
-        warn(reason)
+        warn("no further run is started; writing the report")  # which is followed by the reason
         deadline = time.monotonic() + _EXECUTORS_END_SECONDS
         while any(map(live_lock, self.folder.locks())) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)  # the executors write their own halt files
         for block in Manifest.read(self.folder.manifest).blocks:
             if not self.folder.done(block.name).exists():
-                Halt(block=block.name, reason=masked(reason)).write(self.folder.halt(block.name))
+                Halt(block=block.name, reason=masked(reason), retry="changed").write(self.folder.halt(block.name))
         finalize(self.folder)
         with start_publisher(self.folder, self.tracking_uri) as publisher:
             finish_publishing(publisher, self.folder, self.tracking_uri)

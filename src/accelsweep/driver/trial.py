@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from accelsweep.config.setting import Setting, describe_axes
+from accelsweep.config.setting import Setting, label
 from accelsweep.driver.console import say
 from accelsweep.errors import InputError
 from accelsweep.planning.interpreter import missing_module_remedy, usable_devices
@@ -50,7 +50,7 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[TrialFind
             "a trial cannot find out whether the ranks divide batch_size if samples_per_step is set: write batch_is: "
             "per_device or batch_is: global into accelsweep.yaml"
         )
-    say(f"trying a few steps first: {describe_axes(setting.axes)}")
+    say(f"trying a few steps first: {label(setting.axes)}")
     trees = plan.versioned.trees if plan.versioned else ()
     tree = next((tree for tree in trees if tree.version.id == setting.config.version_id), None)
     version = None if tree is None else CodeVersion.of(folder, tree)

@@ -31,6 +31,7 @@ from accelsweep.planning.config_validation import Rule
 from accelsweep.planning.entry_point import PROJECT_FILE, Project, measured_project
 from accelsweep.planning.project_config import Compositions, ProjectConfigs
 from accelsweep.planning.project_overrides import DEFAULT_AXES, QUALITY, ProjectGrid
+from accelsweep.planning.resources import is_emulated
 from accelsweep.planning.source_digests import ImportPath, entry_digests, measured_targets, source_digests
 from accelsweep.planning.user_class_overrides import optimizer_notes, with_user_targets
 from accelsweep.records.plan import Excluded, FoundBatch, Manifest, MeasuredProject, TrialFindings
@@ -185,12 +186,13 @@ def _checked_grid(
     refuse_unknown_keys(options.baseline, every, "baseline", file_of)
     remaining = {name: point for name, point in points.items() if name not in excluded}
     config_validation.refuse_unmeasurable(list(remaining.values()), options, file_of)
+    settings = {name: _setting(name, point, site) for name, point in remaining.items()}
     return CheckedGrid(
         experiment=choices.get("experiment"),
         name=None if plan_config.get("name") is None else str(plan_config["name"]),
         axes=tuple(every[0].axes),
         points=points,
-        settings={name: _setting(name, point, site) for name, point in remaining.items()},
+        settings=settings,
         excluded=tuple(Excluded(axes=points[name].axes, because=because) for name, because in excluded.items()),
         options=options,
         site=site,
@@ -200,6 +202,7 @@ def _checked_grid(
             *(project.notes if project is not None else ()),
             *(_batch_note(project, points.values(), site) if project is not None else ()),
             *_notes(len(grid.jobs), every, rules),
+            *_emulation_notes(settings.values(), site),
             *hydra_key_notes([composer.parse(line) for line in overrides if not line.startswith(QUALITY)]),
             *optimizer_notes(composer, overrides, (point.config for point in every)),
         ),
@@ -294,6 +297,15 @@ def _setting(name: str, point: CheckedPoint, site: Site) -> Setting:
     if reason is None or point.search is not None:  # a search is useless if the setting cannot run anyway
         reason = unsupported.why_unsupported(point.config, site) or reason
     return Setting(name=name, axes=point.axes, config=point.config, unsupported=reason)
+
+
+def _emulation_notes(settings: Iterable[Setting], site: Site) -> list[str]:
+    supported = [setting.config for setting in settings if setting.unsupported is None]
+    where = "this CPU" if site.probe else "the site's CPU"
+    return [
+        f"{precision} is emulated on {where}: expect it to be several times slower"
+        for precision in dict.fromkeys(config.precision for config in supported if is_emulated(config, site))
+    ]
 
 
 def _notes(jobs: int, points: Sequence[CheckedPoint], rules: Sequence[Rule]) -> list[str]:

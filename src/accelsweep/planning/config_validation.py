@@ -394,6 +394,11 @@ def _refuse_impossible_window(measure: Measure, limits: Limits, file_of: FileOf)
             f"measure.max_steps={measure.max_steps}: must be at least measure.min_steps={measure.min_steps}; "
             f"raise the former or lower the latter; look in {file_of('measure.max_steps')}"
         )
+    if measure.max_seconds is not None and measure.max_seconds < measure.min_seconds:
+        raise InputError(
+            f"measure.max_seconds={measure.max_seconds:g}: must be at least measure.min_seconds="
+            f"{measure.min_seconds:g}; raise the former or lower the latter; look in {file_of('measure.max_seconds')}"
+        )
     if measure.min_seconds >= limits.run_seconds:
         raise InputError(
             f"measure.min_seconds={measure.min_seconds:g}: must be less than "

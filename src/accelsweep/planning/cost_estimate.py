@@ -16,9 +16,10 @@ from pydantic import Field
 from accelsweep.analysis.statistical_power import smallest_visible_effect
 from accelsweep.config.prices import usd_per_hour_on
 from accelsweep.config.setting import Setting, label
+from accelsweep.devices.cpu import emulated_formats, number_format
 from accelsweep.json_documents import Frozen
 from accelsweep.planning.plan import Plan
-from accelsweep.planning.resources import allocated_gpus, site_for, with_observed_limit
+from accelsweep.planning.resources import allocated_gpus, is_emulated, site_for, with_observed_limit
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest, PlannedBlock
 from accelsweep.records.run_files import readable_records
@@ -40,6 +41,13 @@ ASSUMED_PROCESS_SECONDS = 2.5
 ASSUMED_COMPILING_SECONDS = 13.0
 """The extra time for a run with `compile` and empty caches."""
 
+ASSUMED_EMULATION_FACTOR = 10.0
+"""How many times longer the steps of a precision take that the processor emulates.
+
+Measured with torch 2.13 and `ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2` on a processor with AVX-512: with bf16
+instead of float32, a convolution's training step takes 9 to 11 times as long, and that of a linear layer 3 times.
+"""
+
 ASSUMED_BETWEEN_SECONDS = 4.0
 """The time between two blocks, in which a new executor is started."""
 
@@ -58,12 +66,14 @@ SUBMISSIONS = 2
 _MAX_BREAK_SECONDS = 60.0
 """If the pause between two blocks is longer than this, they belong to different commands."""
 
-_RunKind = tuple[str, str]
-"""Accelerator and task."""
+_RunKind = tuple[str, str, bool]
+"""Accelerator, task, and whether the processor emulates the precision."""
 
 
 class RunTime(NamedTuple):
     """A run's times in seconds: `overhead` is the time outside its window, or None if it had no window.
+
+    Earlier attempts and waits for a quiet machine are part of `wall`.
 
     Kept in memory instead of the records, which are a hundred times larger: a sweep may contain thousands of them.
     """
@@ -81,20 +91,30 @@ class RunTime(NamedTuple):
         """Return a run's times; None if it was unsupported."""
         if record.outcome is Outcome.unsupported:
             return None
-        overhead = max(0.0, record.wall_seconds - record.config.measure.min_seconds)
+        state = record.surroundings.before
+        emulated = emulated_formats(state.cpu_flags, state.variables)
+        kind = _kind(record.config, is_emulated=number_format(record.config.precision) in emulated)
+        overhead = max(0.0, record.total_seconds - _window_seconds(record.config, kind))
         return cls(
             record.setting,
             (record.sweep, record.block),
-            _kind(record.config),
-            record.wall_seconds,
+            kind,
+            record.total_seconds,
             overhead if record.outcome is Outcome.measured else None,
             datetime.fromisoformat(record.started_at).timestamp(),
             datetime.fromisoformat(record.finished_at).timestamp(),
         )
 
 
-def _kind(config: SettingConfig) -> _RunKind:
-    return config.accelerator, config.task
+def _kind(config: SettingConfig, *, is_emulated: bool) -> _RunKind:
+    return config.accelerator, config.task, is_emulated and config.accelerator == "cpu"
+
+
+def _window_seconds(config: SettingConfig, kind: _RunKind) -> float:
+    """Return the expected length of a run's window: slow steps extend it beyond `min_seconds`."""
+    _, _, is_emulated = kind
+    factor = ASSUMED_EMULATION_FACTOR if is_emulated else 1.0
+    return min(factor * config.measure.min_seconds, config.measure.longest_seconds)
 
 
 class TimeLimits:
@@ -120,7 +140,7 @@ class TimeLimits:
 
     def _longest_run(self, setting: str) -> float | None:
         if setting not in self._longest:
-            seconds = [record.wall_seconds for record in readable_records(self._folder, self._runs[setting])]
+            seconds = [record.total_seconds for record in readable_records(self._folder, self._runs[setting])]
             self._longest[setting] = max(seconds, default=None)
         return self._longest[setting]
 
@@ -155,14 +175,22 @@ class ObservedTimes:
         breaks = [seconds for seconds in breaks if 0.0 <= seconds <= _MAX_BREAK_SECONDS]
         return cls(basis, runs, overhead, breaks) if runs else None
 
-    def seconds(self, setting: str, config: SettingConfig) -> float:
-        """Return the expected duration of another run of `setting`, in seconds."""
+    def seconds(self, setting: str, config: SettingConfig, *, is_emulated: bool = False) -> float:
+        """Return the expected duration of another run of `setting`, in seconds.
+
+        If `is_emulated` is set, the processor emulates its precision.
+        """
         if walls := self.runs.get(setting):
             return fmean(walls)
-        if observed := self.overhead.get(_kind(config)):
-            return config.measure.min_seconds + median(observed)
+        kind = _kind(config, is_emulated=is_emulated)
+        window = _window_seconds(config, kind)
+        if observed := self.overhead.get(kind):
+            return window + median(observed)
+        slower = (ASSUMED_EMULATION_FACTOR - 1) * ASSUMED_OVERHEAD_SECONDS if is_emulated else 0.0
+        if observed := self.overhead.get(_kind(config, is_emulated=False)):
+            return window + median(observed) + slower
         assumed = ASSUMED_OVERHEAD_SECONDS + ASSUMED_PROCESS_SECONDS * (config.world_size - 1)
-        return config.measure.min_seconds + assumed + ASSUMED_COMPILING_SECONDS * (config.compile is not None)
+        return window + assumed + slower + ASSUMED_COMPILING_SECONDS * (config.compile is not None)
 
     @property
     def between_blocks(self) -> float:
@@ -257,7 +285,7 @@ def _allocations(
     run_limit = (1 + limits.retries) * (limits.run_seconds + limits.stop_grace_seconds)
     seconds = []
     for setting in runs:
-        expected = observed.seconds(setting.name, setting.config)
+        expected = observed.seconds(setting.name, setting.config, is_emulated=is_emulated(setting.config, site))
         # If runs of this setting took less time than the window, the next run is expected to take as little.
         least = min(expected, setting.config.measure.min_seconds)
         seconds.append(Span(least, expected, max(expected, run_limit)))
@@ -370,15 +398,24 @@ class PlanTable(Frozen):
     blocks: tuple[BlockRow, ...] = Field(description="the blocks, in the order in which they were planned")
     wanted: int = Field(description="the number of runs that the plan requires")
     settled: int = Field(description="the number of these that already have a final outcome")
+    outdated: dict[str, int] = Field(description="the number of settled runs to measure again, by what has changed")
     estimate: PlanEstimate = Field(description="the estimated time and cost of the remaining runs")
     visible_effect: VisibleEffect = Field(description="the smallest effect that the repeats can detect")
     notes: tuple[str, ...] = Field(description="notes for the user about this plan")
 
 
 def plan_table(
-    plan: Plan, settled: Collection[str] = (), observed: ObservedTimes | None = None, noise: float | None = None
+    plan: Plan,
+    settled: Collection[str] = (),
+    observed: ObservedTimes | None = None,
+    noise: float | None = None,
+    outdated: Mapping[str, int] | None = None,
 ) -> PlanTable:
-    """Build a plan's table; the names of `settled` runs, `observed` times and `noise` come from earlier runs."""
+    """Build a plan's table.
+
+    The names of `settled` runs, the `observed` times, the `noise` and the number of `outdated` results, by what has
+    changed, come from earlier runs.
+    """
     manifest, settled, new = plan.manifest, set(settled), {block.name for block in plan.new_blocks}
     runs = manifest.wanted_runs()
     return PlanTable(
@@ -399,6 +436,7 @@ def plan_table(
         ),
         wanted=len(runs),
         settled=sum(run in settled for run in runs),
+        outdated=dict(outdated or {}),
         estimate=estimate(plan, settled, observed),
         visible_effect=visible_effect(plan, noise),
         notes=plan.notes,

@@ -15,7 +15,7 @@ from typing import Any
 
 from accelsweep import registry
 from accelsweep.analysis.statistical_power import MIN_BLOCKS
-from accelsweep.config.setting import Setting
+from accelsweep.config.setting import Setting, label
 from accelsweep.config.sweep_options import LOOKS, Options
 from accelsweep.config.versions import Version
 from accelsweep.errors import AccelsweepError, DamagedFile, InputError
@@ -283,14 +283,14 @@ def choose_baseline(grid: CheckedGrid) -> tuple[str | None, tuple[str, ...]]:
     """Return the first supported setting that matches `baseline:`, else the first supported one, and notes on it."""
     supported = [setting for setting in grid.settings.values() if setting.unsupported is None]
     if not supported:
-        return None, ("nothing will be measured, because no setting in this grid can run here",)
+        return None, ()
     wanted = grid.options.baseline
     matching = (setting.name for setting in supported if wanted and matches(wanted, grid.points[setting.name]))
     if (name := next(matching, None)) is not None:
         return name, ()
     first = supported[0]
     why = f"no supported setting matches baseline {wanted}" if wanted else "no baseline is set"
-    return first.name, (f"{why}: speed-ups are relative to the first supported setting, {first.axes or first.name}",)
+    return first.name, (f"{why}: speed-ups are relative to the first supported setting, {label(first.axes)}",)
 
 
 @dataclass(frozen=True)

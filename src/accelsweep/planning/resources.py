@@ -12,6 +12,7 @@ from typing import Any
 
 from accelsweep.config.site import NodeKind, Site
 from accelsweep.config.sweep_options import Limits
+from accelsweep.devices.cpu import number_format
 from accelsweep.devices.datasheets import matches_model
 from accelsweep.devices.device_kind import Device
 from accelsweep.devices.kinds import KINDS, kind_of
@@ -47,6 +48,17 @@ def site_for(config: SettingConfig, site: Site) -> Site:
         if device.accelerator != config.accelerator or _is_requested_model(config, device)
     ]
     return site.model_copy(update={"inventory": tuple(inventory)})
+
+
+def is_emulated(config: SettingConfig, site: Site) -> bool:
+    """Return whether the setting's processor is known to have no instructions for its precision.
+
+    Raises InputError unless exactly one node kind matches.
+    """
+    if config.accelerator != "cpu":
+        return False
+    emulated = {name for device in site_for(config, site).inventory for name in device.emulates}
+    return number_format(config.precision) in emulated
 
 
 def node_kind_for(config: SettingConfig, site: Site) -> NodeKind:

@@ -15,7 +15,7 @@ DAMAGED = "accelsweep: error: sweeps/tiny/manifest.json: not a complete JSON doc
         f"{DAMAGED}: remove it",
         "accelsweep: error: sweep 'tiny' is run by process 7 on this; --cancel-old ends it",
         "the disk has 120 MB free, but limits.free_disk_bytes requires 200 MB",
-        "2 of 4 runs have no final outcome (2 not_run); the same command tries them again",
+        "2 of 4 runs have no final outcome (2 not_run): the same command tries them again",
         "`accelsweep publish tiny` sends them later",
     ],
 )
@@ -66,7 +66,7 @@ def test_an_ending_is_named_by_its_last_line(code: int, last: str, kind: str) ->
     [
         (1, "Snakemake ended early: it ended with exit code 1; sweeps/tiny/logs/snakemake.log has more"),
         (1, "no report was written, because Snakemake failed: it ended with exit code 1"),
-        (1, "2 of 4 runs have no final outcome (2 not_run); the same command tries them again"),
+        (1, "2 of 4 runs have no final outcome (2 not_run): the same command tries them again"),
         (0, "MLflow is incomplete: accelsweep publish tiny"),
         (1, ""),
     ],
