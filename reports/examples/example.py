@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-KEPT = ("manifest.json", "blocks/*.json", "runs/*/record.json", "runs/*/steps.parquet", "runs/*/series.parquet")
+KEPT = (
+    "manifest.json",
+    "early-decisions.json",
+    "blocks/*.json",
+    "runs/*/record.json",
+    "runs/*/steps.parquet",
+    "runs/*/series.parquet",
+)
 """What is committed of a sweep: everything that the report is made from. Logs and earlier attempts are not."""
 
 METHOD = "../../../../../docs/method.md"
@@ -29,10 +36,10 @@ METHOD = "../../../../../docs/method.md"
 DIGITS = 1e-5
 
 MEASURED = {
-    "quickstart": ("experiment=quickstart", "measure=default", "repeats=5"),
+    "quickstart": ("experiment=quickstart",),
     "ladder": ("experiment=ladder",),
 }
-"""The overrides of each example. The quickstart is measured as one would publish it: full windows, five repeats."""
+"""The overrides of each example. The quickstart is what `make sweep` measures."""
 
 
 def built_with() -> dict[str, str]:
