@@ -111,7 +111,7 @@ def test_any_setting_is_found_at_once(page: Any) -> None:
     page.evaluate(CHANGE, ["#settings input", ""])
     every = int(status(page, "settings").split()[2])
     assert every > 700
-    for words, hits in (("samples/s width=980", 1), ("no such setting", 0)):
+    for words, hits in (("batch width=980", 1), ("no such setting", 0)):
         milliseconds = change(page, "#settings input", words)
         assert status(page, "settings") == f"{hits} of {every} rows"
         assert page.locator("#table-settings tbody tr:not(.more)").count() == hits
