@@ -30,12 +30,15 @@ import numpy.typing as npt
 from scipy import special
 
 from accelsweep.analysis.intervals import Family
-from accelsweep.analysis.racing import MIN_BLOCKS, MUCH_SLOWER, race
+from accelsweep.analysis.racing import MUCH_SLOWER, race
 from accelsweep.analysis.scaling import Logs, fit_law
 from accelsweep.analysis.simultaneous_intervals import Pair, critical, half_widths, level_after, moderate
 from accelsweep.analysis.statistical_power import PairNoise, repeats_for_resolution
 from accelsweep.config.sweep_options import LOOKS, Limits
+from accelsweep.executor.block import MAX_VAIN_REPEATS
+from accelsweep.executor.quiet_wait import MAX_VAIN_WAITS
 from accelsweep.measure.run_doubts import FOREIGN
+from accelsweep.records.early_decisions import MIN_BLOCKS
 from accelsweep.results import MAX_DISTURBED_SHARE
 
 Array = npt.NDArray[np.float64]
@@ -429,7 +432,7 @@ def disturbed_sweep(
         vain_waits = vain_repeats = 0
         while queue:
             setting, repeats = queue.popleft()
-            if vain_waits < 3:
+            if vain_waits < MAX_VAIN_WAITS:
                 waited = bursts.wait(now, limits.quiet_wait_seconds)
                 vain_waits = vain_waits + 1 if waited == limits.quiet_wait_seconds > 0.0 else 0
                 now += waited
@@ -437,7 +440,7 @@ def disturbed_sweep(
             now += RUN_SECONDS
             if repeats:
                 vain_repeats = vain_repeats + 1 if share >= FOREIGN else 0
-            if share >= FOREIGN and repeats < limits.disturbed_retries and vain_repeats < 5:
+            if share >= FOREIGN and repeats < limits.disturbed_retries and vain_repeats < MAX_VAIN_REPEATS:
                 queue.append((setting, repeats + 1))
                 continue
             sums[setting, block] += 0.03 * random.normal() + math.log1p(-slowdown * (1.0 if setting % 2 else 1.0 / 3.0))

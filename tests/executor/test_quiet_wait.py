@@ -39,9 +39,9 @@ def test_a_run_waits_until_others_are_quiet_and_says_what_they_do_once(monkeypat
 def test_a_wait_ends_at_its_limit_and_a_block_stops_waiting_after_several_in_vain(monkeypatch):
     machine = Machine(monkeypatch, busy_looks=10**6)
     quiet = QuietWait(20.0, machine.pause)
-    waits = [quiet.wait(2.0, (), lambda _: None) for _ in range(quiet_wait._MAX_VAIN_WAITS + 2)]
-    assert all(20.0 <= waited < 21.0 for waited in waits[: quiet_wait._MAX_VAIN_WAITS])
-    assert waits[quiet_wait._MAX_VAIN_WAITS :] == [0.0, 0.0]
+    waits = [quiet.wait(2.0, (), lambda _: None) for _ in range(quiet_wait.MAX_VAIN_WAITS + 2)]
+    assert all(20.0 <= waited < 21.0 for waited in waits[: quiet_wait.MAX_VAIN_WAITS])
+    assert waits[quiet_wait.MAX_VAIN_WAITS :] == [0.0, 0.0]
 
 
 def test_a_quiet_run_is_followed_at_once_by_the_next(monkeypatch):

@@ -17,7 +17,7 @@ from accelsweep.analysis.baseline_comparison import Rules, compare_with_baseline
 from accelsweep.analysis.intervals import Family, Interval, exponential_estimate, mean, variance
 from accelsweep.analysis.run_results import RunRow, SettingRuns, group_runs, sorted_runs
 from accelsweep.analysis.simultaneous_intervals import Pair, half_widths
-from accelsweep.records.early_decisions import EarlyDecision
+from accelsweep.records.early_decisions import MIN_BLOCKS, EarlyDecision
 from accelsweep.records.plan import Manifest
 
 MUCH_SLOWER = 0.8
@@ -26,9 +26,7 @@ MUCH_SLOWER = 0.8
 ERROR_SHARE = 0.2
 """The share of the sweep's error that all early decisions together may spend."""
 
-MIN_BLOCKS = 2
-
-_RATE_DOUBTS = frozenset({"stall", "unsteady_window", "outlier", "two_levels", "no_steps"})
+_RATE_DOUBTS = frozenset({"stall", "unsteady_window", "no_steps"})
 """Doubts about a rate, besides disturbances: a setting in doubt is not left out."""
 
 

@@ -86,18 +86,24 @@ def _write_examples(formatter: Any, examples: str | None) -> None:
             formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
 
 
-class SweepCommand(TyperCommand):
-    """A command whose epilog consists of examples."""
+class _WithExamples:
+    """The help of a command or a group whose epilog consists of examples."""
+
+    epilog: str | None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help text with bold headings."""
         _write_bold_headings(formatter)
-        super().format_help(ctx, formatter)
+        super().format_help(ctx, formatter)  # type: ignore[misc]  # Typer's class, which comes next, has it
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the examples."""
         del ctx
         _write_examples(formatter, self.epilog)
+
+
+class SweepCommand(_WithExamples, TyperCommand):
+    """A command whose epilog consists of examples."""
 
 
 class HydraCommand(SweepCommand):
@@ -119,7 +125,7 @@ def _report_interrupts() -> Iterator[None]:
         raise typer.Exit(fail(INTERRUPTED, EXIT_INTERRUPTED)) from None
 
 
-class Commands(TyperGroup):
+class Commands(_WithExamples, TyperGroup):
     """The commands of the core and of features, listed by group (`registry.COMMAND_GROUPS`) with their purposes."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
@@ -141,16 +147,6 @@ class Commands(TyperGroup):
         if (command := super().get_command(ctx, cmd_name)) is not None:
             return command
         return next((_typer_command(each) for each in registry.commands() if each.name == cmd_name), None)
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help text with bold headings."""
-        _write_bold_headings(formatter)
-        super().format_help(ctx, formatter)
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write the examples."""
-        del ctx
-        _write_examples(formatter, self.epilog)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write every command with its purpose, group by group. Nothing is imported or truncated."""

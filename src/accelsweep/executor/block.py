@@ -38,7 +38,7 @@ from accelsweep.significant_digits import escaped
 
 _MAX_EXECUTOR_DEATHS = 2
 
-_MAX_VAIN_REPEATS = 5
+MAX_VAIN_REPEATS = 5
 """After this many repeats in a row that were disturbed again, a block repeats no more: the machine is never quiet."""
 
 _RUN_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
@@ -174,7 +174,7 @@ class _BlockExecutor:
                 return None if all(run.name in self._disturbed for run in queue) else why
             run = queue.popleft()
             is_repeat = run.name in self._disturbed
-            if is_repeat and self._vain_repeats >= _MAX_VAIN_REPEATS:
+            if is_repeat and self._vain_repeats >= MAX_VAIN_REPEATS:
                 continue
             if self._runner.signals.stop is not None or (conclusion := self._measure(run)) is None:
                 return _stopped(self._runner.signals)

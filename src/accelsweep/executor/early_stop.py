@@ -8,15 +8,12 @@ from statistics import fmean
 
 from accelsweep.analysis.intervals import MIN_PAIRS
 from accelsweep.planning.resources import is_emulated
-from accelsweep.records.early_decisions import EarlyDecision, EarlyDecisions, early_decisions, stops_early
+from accelsweep.records.early_decisions import MIN_BLOCKS, EarlyDecision, EarlyDecisions, early_decisions, stops_early
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import readable_records
 from accelsweep.run_config import SettingConfig
 from accelsweep.tasks import compared_rate
-
-_MIN_BLOCKS = 2
-"""Fewer blocks never decide anything (`analysis.racing`, whose import takes a second)."""
 
 _PROBABLY_MUCH_SLOWER = 0.5
 
@@ -32,7 +29,7 @@ def decide_early(folder: SweepFolder, manifest: Manifest, block: str) -> dict[st
         return {}
     done = [planned.name for planned in manifest.blocks if folder.done(planned.name).exists()]
     before = early_decisions(folder)
-    if len(done) < _MIN_BLOCKS:
+    if len(done) < MIN_BLOCKS:
         if before.settings:  # they rest on blocks that have been reopened
             EarlyDecisions(reopened=before.reopened).write(folder.early_decisions)
         return {}
@@ -62,8 +59,8 @@ def quality_put_off(folder: SweepFolder, manifest: Manifest, setting: str, confi
         config.measure.quality_samples is None
         or setting in (manifest.baseline, *early_decisions(folder).reopened)
         or not stops_early(manifest)
-        or len(done) >= _MIN_BLOCKS
-        or manifest.options.repeats < _MIN_BLOCKS + MIN_PAIRS
+        or len(done) >= MIN_BLOCKS
+        or manifest.options.repeats < MIN_BLOCKS + MIN_PAIRS
     ):
         return None
     if is_emulated(config, manifest.site):

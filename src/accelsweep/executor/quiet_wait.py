@@ -26,10 +26,12 @@ _LOOK_SECONDS = 0.25
 
 _PAUSE_SECONDS = 0.25
 
-_MAX_VAIN_WAITS = 3
+MAX_VAIN_WAITS = 3
 """After this many waits in a row that ended at their limit, a block stops waiting: the machine is never quiet."""
 
 _LAST_SECONDS = 1.0
+
+_ALL_CORES = float("inf")
 
 
 def cores_needed(config: SettingConfig, threads: int | None) -> float:
@@ -71,7 +73,7 @@ class QuietWait:
 
         `report` is called with what others are doing whenever that changes. Raises Interrupted.
         """
-        if not self._suspected or self._limit_seconds <= 0 or self._vain_waits >= _MAX_VAIN_WAITS:
+        if not self._suspected or self._limit_seconds <= 0 or self._vain_waits >= MAX_VAIN_WAITS:
             return 0.0
         start, last = time.monotonic(), ""
         while busy := busy_now(_LOOK_SECONDS, needed_cores, devices):
@@ -84,6 +86,3 @@ class QuietWait:
                 raise Interrupted
         self._vain_waits = 0
         return time.monotonic() - start if last else 0.0
-
-
-_ALL_CORES = float("inf")

@@ -15,6 +15,9 @@ from accelsweep.records.plan import Manifest
 from accelsweep.run_config import Run
 from accelsweep.significant_digits import count_of, ratio_digits
 
+MIN_BLOCKS = 2
+"""Fewer blocks decide nothing."""
+
 
 class EarlyDecision(Frozen):
     """The decision on one setting.
