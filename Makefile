@@ -95,8 +95,9 @@ test-long: setup system ## hours: half of the tests on a real Slurm, each recipe
 storm: setup system ## draw faults over real sweeps: SEEDS (0-199), one case each, WHERE=local or slurm; prints how commands ended, and what was tried and survived
 	@STORM_SEEDS=$(SEEDS) $(PYTEST) -m 'storm and $(if $(filter slurm,$(WHERE)),,not )slurm' tests/faults/storm
 
-example: setup ## measure reports/examples anew: some minutes on a machine that does nothing else
+example: setup ## measure reports/examples anew, and take the pictures of them: some minutes on a machine that does nothing else
 	@$(RUN)/python reports/examples/example.py measure
+	@$(MAKE) --no-print-directory pictures
 
 example-report: setup ## write the examples' reports again from their records, after a change of the report
 	@$(RUN)/python reports/examples/example.py rebuild
@@ -123,7 +124,7 @@ gpu-pack: setup ## pack the acceptance for a bare machine with a torch image int
 container: ## build the image of the Containerfile, and run doctor and a small quickstart in it (podman; tests/container.sh)
 	@tests/container.sh
 
-pictures: setup system ## take the screenshots of the documentation again, in a real browser
+pictures: setup system ## take the screenshots of the documentation again, which show the shipped quickstart, in a real browser
 	@ACCELSWEEP_SCREENSHOTS=docs/images $(PYTEST) -m browser tests/browser
 
 docs: setup ## build the documentation's site into site/; every link and every generated page is checked

@@ -10,10 +10,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 EXIT_OK = 0
-"""Every planned run has an answer; with `--fail-if`, everything was judged and no interval supports a regression."""
+"""Every planned run has an answer, and at least one was measured.
+
+With `--fail-if`, everything was judged, and no interval supports a regression.
+"""
 
 EXIT_INCOMPLETE = 1
-"""Some runs have no answer, a gate was inconclusive, or something failed; the message says which."""
+"""Some runs have no answer, nothing could be measured, a gate was inconclusive, or something failed; a message says."""
 
 EXIT_INPUT = 2
 """The input is invalid: the message names the fault, its location and the closest valid word. Nothing was written."""

@@ -30,6 +30,7 @@ sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not 
 Page = sync_api.Page
 expect = sync_api.expect
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "reports" / "examples" / "quickstart"
 SECONDS = 1000
 SETTING = "batch 32, 32-bit, 2 devices"
 OTHER = "batch 32, 32-bit, 1 device"
@@ -48,12 +49,13 @@ class Site:
     """A folder's results in MLflow's UI: where the experiment is, and a page to look at it with."""
 
     def __init__(self, folder: SweepFolder, address: str, page: Page) -> None:
-        self.folder, self.page, self._address = folder, page, address
+        self.folder, self.page, self.address = folder, page, address
+        self.store = f"sqlite:///{folder.home / 'mlflow.db'}"
 
     def open(self, name: str | None = None) -> Page:
         """Open the list of the experiment's runs, through the front door, or another sweep's."""
         self.page.goto("about:blank")  # or a mere change behind the # would not load the page anew
-        self.page.goto(f"{self._address}/#/experiments")
+        self.page.goto(f"{self.address}/#/experiments")
         self.page.get_by_text("Model training", exact=True).click()
         links = self.page.get_by_test_id("experiment-list-item-link")
         links.get_by_text(name or self.folder.name, exact=True).click()
@@ -64,9 +66,9 @@ class Site:
 
     def view(self, key: str, *, charts: bool = False) -> Page:
         """Open a saved view by its address, as `accelsweep ui` prints it and the note links it."""
-        (copied,) = published_sweeps(self.folder.home, f"sqlite:///{self.folder.home / 'mlflow.db'}").values()
+        copied = published_sweeps(self.folder.home, self.store)[self.folder.name]
         self.page.goto("about:blank")
-        self.page.goto(f"{self._address}{view_path(copied.experiment_id, key, charts=charts)}")
+        self.page.goto(f"{self.address}{view_path(copied.experiment_id, key, charts=charts)}")
         expect(self.page.get_by_test_id("search-box")).to_be_visible()
         self._close_assistant()
         return self.page
@@ -144,7 +146,6 @@ def test_the_list_shows_settings_by_name_and_their_repeats_below_them(site: Site
     site.row(SETTING).get_by_role("button").first.click()
     for repeat in range(3):
         expect(site.row(f"#{repeat} {SETTING}")).to_be_visible()
-    site.keep("runs")
     expect(page.get_by_text("35 matching runs")).to_be_visible()
 
 
@@ -156,7 +157,6 @@ def test_settings_that_cannot_run_are_one_folded_group_at_the_end_and_no_failure
     expect(page.get_by_role("link", name=UNSUPPORTED, exact=True)).to_have_count(0)
     group.get_by_role("button").first.click()
     expect(site.row(UNSUPPORTED)).to_be_visible()
-    site.keep("unsupported")
     group.get_by_role("link", name="cannot run here (2)", exact=True).click()
     expect(page.get_by_text("16-mixed is not available on a CPU").first).to_be_visible()
 
@@ -172,7 +172,6 @@ def test_the_first_view_answers_without_a_click(site: Site) -> None:
     until(lambda: ANSWERS.issubset(text.strip() for text in page.locator(".ag-header-cell").all_inner_texts()))
     assert not [name for name in site.names() if "#" in name or name.startswith("report")]
     expect(page.get_by_text(Findings.read(site.folder.findings).recommendation.sentence[:30]).first).to_be_visible()
-    site.keep("view")
     page.get_by_role("button", name="1 Settings").click()
     for name in ("1 Settings: which is fastest, and how sure", "2 Repeats: curves and spread"):
         expect(page.get_by_text(name, exact=True).first).to_be_visible()
@@ -217,7 +216,6 @@ def test_the_charts_of_both_views_are_drawn(site: Site) -> None:
         expect(page.get_by_text(heading, exact=False).first).to_be_visible()
     expect(page.get_by_text("speed-up", exact=True).first).to_be_visible()
     expect(page.locator(".js-plotly-plot").first).to_be_visible()
-    site.keep("view-charts")
     page = site.view(REPEATS_VIEW, charts=True)
     expect(page.get_by_text("Steps over time", exact=True).first).to_be_visible()
     expect(page.locator(".js-plotly-plot").first).to_be_visible()
@@ -232,11 +230,9 @@ def test_a_repeat_shows_its_reason_params_curves_and_artifacts(site: Site) -> No
     expect(page.get_by_text("effective.strategy", exact=True)).to_be_visible()
     expect(page.get_by_text("unavailable: RAPL is not readable here")).to_be_visible()
     expect(page.get_by_text("Digits (").first).to_be_visible()
-    site.keep("repeat")
     page.get_by_role("tab", name="Model metrics").click()
     expect(page.get_by_text("curve", exact=True)).to_be_visible()
     expect(page.locator(".js-plotly-plot").first).to_be_visible()
-    site.keep("curves")
     page.get_by_role("tab", name="Artifacts").click()
     for artifact in ("config.json", "record.json", "run.log", "steps.parquet"):
         expect(page.get_by_text(artifact, exact=True).first).to_be_visible()
@@ -250,7 +246,6 @@ def test_a_setting_shows_its_verdict_and_the_way_to_its_repeats(site: Site) -> N
     expect(page.get_by_role("heading", name=SETTING)).to_be_visible()
     expect(page.get_by_text("verdict", exact=False).first).to_be_visible()
     expect(page.get_by_text("speedup_low", exact=True)).to_be_visible()
-    site.keep("setting")
 
 
 def test_runs_are_filtered_by_a_param(site: Site) -> None:
@@ -281,7 +276,6 @@ def test_two_settings_are_compared_in_a_chart(site: Site) -> None:
     page.get_by_placeholder("Search metric charts").fill("speedup")
     for name in ("speedup", "speedup_low", "speedup_high"):
         expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
-    site.keep("charts")
 
 
 def test_the_report_opens_in_the_artifact_viewer(site: Site) -> None:
@@ -294,7 +288,36 @@ def test_the_report_opens_in_the_artifact_viewer(site: Site) -> None:
     headline = Findings.read(site.folder.findings).recommendation.headline
     expect(report.get_by_text(headline).first).to_be_visible()
     expect(report.locator("svg").first).to_be_visible()
-    site.keep("report")
+
+
+def test_the_shipped_quickstart_looks_as_the_documentation_shows_it(site: Site) -> None:
+    """The same pages with a real sweep, whose records hold all that a sweep publishes except its logs."""
+    from accelsweep.tracking.publisher import publish
+
+    shutil.copytree(EXAMPLE, site.folder.home, dirs_exist_ok=True)
+    real = Site(SweepFolder(site.folder.home, "quickstart"), site.address, site.page)
+    publish(real.folder, real.store)
+    found = Findings.read(real.folder.findings)
+    baseline = next(setting for setting in found.settings if setting.setting == found.baseline).label
+    page = real.view(SETTINGS_VIEW)
+    expect(real.row(baseline)).to_be_visible()
+    expect(page.get_by_text(found.recommendation.headline).first).to_be_visible()
+    real.keep("view")
+    page = real.view(SETTINGS_VIEW, charts=True)
+    expect(page.locator(".js-plotly-plot").first).to_be_visible()
+    real.keep("view-charts")
+    page = real.view(REPEATS_VIEW, charts=True)
+    expect(page.locator(".js-plotly-plot").first).to_be_visible()
+    real.keep("charts")
+    real.open()
+    real.row(baseline).get_by_role("button").first.click()
+    expect(real.row(f"#0 {baseline}")).to_be_visible()
+    real.keep("runs")
+    real.open()
+    group = f"cannot run here ({found.outcomes['unsupported']})"
+    real.row(group).get_by_role("button").first.click()
+    expect(page.get_by_text("unsupported", exact=False).first).to_be_visible()
+    real.keep("unsupported")
 
 
 @pytest.mark.long  # tracking/test_live_publishing.py checks the store, the tests above the page; only here both
@@ -305,7 +328,6 @@ def test_runs_appear_while_the_sweep_goes_on(site: Site) -> None:
     setting = next(
         setting.name for setting in Manifest.read(going.manifest).settings if setting.axes["batch_size"] == 32
     )
-    uri = f"sqlite:///{going.home / 'mlflow.db'}"
     command = [
         sys.executable,
         "-m",
@@ -313,7 +335,7 @@ def test_runs_appear_while_the_sweep_goes_on(site: Site) -> None:
         str(going.root),
         "--follow",
         "--tracking-uri",
-        uri,
+        site.store,
     ]
     follower = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:

@@ -39,8 +39,8 @@ KEPT = {
     "started_at",
 }
 
-LOOKS = [("light", 1280, "report"), ("dark", 1280, "report-dark"), ("light", 375, "report-phone")]
-"""Preference, width in pixels, and the picture's name in docs/images."""
+LOOKS = [("light", 1280, "report"), ("dark", 1280, "dark"), ("light", 375, "phone")]
+"""Preference, width in pixels, and a name; the picture of the first is in docs/images."""
 
 pytestmark = [pytest.mark.browser, pytest.mark.real]
 
@@ -150,7 +150,8 @@ def test_the_page_opens_offline_draws_every_chart_and_complains_about_nothing(re
 def test_the_finished_example_looks_as_the_documentation_shows_it(reader, scheme, width, name):
     example = EXAMPLES / "quickstart" / "reports" / "quickstart" / "index.html"
     page = reader.open(example, scheme=scheme, width=width)
-    keep_screenshot(page, name)
+    if name == "report":
+        keep_screenshot(page, name)
     assert page.locator("h1").bounding_box()["y"] < 900
     assert page.locator(".facts").is_visible()
     assert scroll_width(page) == width

@@ -42,3 +42,10 @@ def test_every_decision_is_listed() -> None:
     index = (ROOT / "docs" / "design" / "README.md").read_text("utf-8")
     pages = sorted((ROOT / "docs" / "design").glob("0*.md"))
     assert [page.name for page in pages if f"({page.name})" not in index] == []
+
+
+def test_the_tables_of_the_trust_page_are_lines_of_the_evidence() -> None:
+    evidence = {line for page in (ROOT / "docs" / "evidence").glob("*.md") for line in page.read_text().splitlines()}
+    tables = [line for line in (ROOT / "docs" / "trust.md").read_text("utf-8").splitlines() if line.startswith("|")]
+    assert len(tables) > 10
+    assert [line for line in tables if line not in evidence] == []

@@ -207,10 +207,11 @@ def _disturbed(
 def _measuring_again(situation: Situation) -> dict[str, Any]:
     """Return the fields of a recommendation that advise to measure the disturbed runs again."""
     runs, seconds = _disturbed_runs(situation), situation.run_seconds
+    which = "disturbed run" if runs == 1 else f"{runs} disturbed runs"
     return {
         "settle": retry_command(situation.manifest),
         "settle_minutes": None if seconds is None else round_significant(runs * seconds / 60),
-        "settle_purpose": f"To measure the {count_of(runs, 'disturbed run')} again",
+        "settle_purpose": f"To measure the {which} again",
     }
 
 

@@ -37,10 +37,12 @@ _MAX_REFUSALS = 3
 class Summary:
     """What `print_results` reported.
 
-    `unsettled` is the number of runs without a final outcome. `explained` means that a reason was printed for each run
-    that did not start; `published` means that the copy in MLflow is complete, or that none is expected.
+    `measured` and `unsettled` are the numbers of measured runs and of runs without a final outcome. `explained` means
+    that a reason was printed for each run that did not start; `published` means that the copy in MLflow is complete, or
+    that none is expected.
     """
 
+    measured: int
     unsettled: int
     explained: bool
     published: bool
@@ -110,7 +112,8 @@ def _print_unsettled(folder: SweepFolder, manifest: Manifest, findings: Findings
     for line in _not_run_lines(reasons):
         say(line)
     explained = bool(reasons) and sum(reasons.values()) >= findings.outcomes.get(Outcome.not_run, 0)
-    return Summary(sum(unsettled.values()), explained, published)
+    measured = findings.outcomes.get(Outcome.measured, 0)
+    return Summary(measured, sum(unsettled.values()), explained, published)
 
 
 def _failure_lines(folder: SweepFolder, manifest: Manifest, findings: Findings, not_run: Collection[str]) -> list[str]:

@@ -243,7 +243,8 @@ def _conclude(folder: SweepFolder, tracking_uri: str | None, code: int) -> int:
     summary = print_results(folder, tracking_uri)
     if code and not summary.explained:
         warn(f"Snakemake ended early: {why}")
-    return EXIT_INCOMPLETE if summary.unsettled or code or not summary.published else EXIT_OK
+    complete = summary.measured and not summary.unsettled and not code and summary.published
+    return EXIT_OK if complete else EXIT_INCOMPLETE
 
 
 def new_findings(home: Path, result: SweepExit) -> tuple[Findings, Manifest] | None:

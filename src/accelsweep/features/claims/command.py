@@ -179,7 +179,7 @@ def _why_not(minutes: float, *, asked: bool, interrupted: bool, spent: bool) -> 
         return "it was not selected"
     if interrupted:
         return "the command was interrupted"
-    return f"the {minutes:g} minutes were used up" if spent else "some of its runs have no result"
+    return f"the time limit (--minutes {minutes:g}) was reached" if spent else "some of its runs have no result"
 
 
 def _report(home: Path, sweeps: Sequence[Findings], why_not: Mapping[str, str]) -> None:

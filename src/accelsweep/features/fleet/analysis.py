@@ -25,10 +25,7 @@ from accelsweep.features.fleet.statistics import (
 )
 from accelsweep.records.estimates import Estimate
 from accelsweep.records.plan import Manifest
-from accelsweep.results import Outcome
-
-MAX_DISTURBED_SHARE = 0.5
-"""A node with a larger share of disturbed runs is not judged; the limit is the same as for settings."""
+from accelsweep.results import MAX_DISTURBED_SHARE, Outcome
 
 HOTTER_BY = 5.0
 """A node is considered hotter if it exceeds the others by this many kelvins, more than nodes in a rack differ."""
