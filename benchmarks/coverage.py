@@ -546,9 +546,13 @@ def main(arguments: list[str]) -> int:
     """Print the tables; return 1 if a gate is missed."""
     sweeps = int(arguments[0]) if arguments else 10000
     print("# Simulated sweeps\n\n`make simulations` writes this page. Its seeds are fixed.")
-    print(f"Each number stands for {sweeps} sweeps. Half widths are medians in units of a run's noise.")
-    failed = [coverage(sweeps), verdicts(sweeps), auto(max(sweeps // 5, 1)), until_decided(sweeps)]
-    failed += [laws(max(sweeps // 10, 1)), bursts(max(sweeps // 20, 1)), early(max(sweeps // 10, 1))]
+    fifth, tenth, twentieth = (max(sweeps // part, 1) for part in (5, 10, 20))
+    print(
+        f"Each number stands for {sweeps} sweeps; with `repeats: auto` for {fifth}, of scaling laws and early "
+        f"decisions for {tenth}, beside others for {twentieth}. Half widths are medians in units of a run's noise."
+    )
+    failed = [coverage(sweeps), verdicts(sweeps), auto(fifth), until_decided(sweeps)]
+    failed += [laws(tenth), bursts(twentieth), early(tenth)]
     power(sweeps)
     return int(any(failed))
 

@@ -174,7 +174,9 @@ def main() -> int:
         for turn in range(options.rounds):
             for name in order.sample(names, len(names)):
                 rates.setdefault(name, []).append(kinds[name]())
-            print(f"round {turn + 1}:", {name: round(rates[name][-1], 1) for name in names}, file=sys.stderr, flush=True)
+            print(
+                f"round {turn + 1}:", {name: round(rates[name][-1], 1) for name in names}, file=sys.stderr, flush=True
+            )
     text, agrees = page(rates, found, options.seconds)
     if options.out:
         options.out.write_text(text, "utf-8")

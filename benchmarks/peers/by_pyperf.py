@@ -1,6 +1,6 @@
 """Measure a step of `text_classifier.py` with pyperf, which calls a function that makes so many steps by hand.
 
-    python by_pyperf.py --model FOLDER --output_dir FOLDER --batch_size 16 --length 64 [pyperf's options]
+`instruments.py` passes the model, the batch and the length, followed by pyperf's own options.
 """
 
 from __future__ import annotations

@@ -107,13 +107,19 @@ def ratio_digits(value: float, low: float, high: float) -> tuple[str, str, str]:
 
 
 def format_ratio(value: float, low: float | None, high: float | None) -> str:
-    """Return a ratio as `2.1x [2.0, 2.2]`, `2.10x (no interval)` or `not known yet`."""
+    """Return a ratio as `2.1x [2.0, 2.2]` or `2.10x (no interval)`, or as `ratio_bound` does."""
     if low is None or high is None:
         return f"{significant(value)}x (no interval)"
     if is_uninformative(low, high):
-        return UNKNOWN
+        return ratio_bound(value, low, high)
     middle, left, right = ratio_digits(value, low, high)
     return f"{middle}x [{left}, {right}]"
+
+
+def ratio_bound(value: float, low: float, high: float) -> str:
+    """Return what a ratio's uninformative interval still supports: `below 0.50x`, `above 2.1x` or `not known yet`."""
+    _, left, right = ratio_digits(value, low, high)
+    return f"below {right}x" if high < 1 else f"above {left}x" if low > 1 else UNKNOWN
 
 
 def fixed(value: float, decimals: int, rounding: str) -> str:

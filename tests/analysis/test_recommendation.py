@@ -115,8 +115,8 @@ def test_what_was_measured_on_a_busy_machine_has_no_verdict_and_is_not_recommend
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
-        (2.9, 327.0, "faster than batch 32; by how much is not known yet"),
-        (0.01, 0.5, "slower than batch 32; by how much is not known yet"),
+        (2.9, 327.0, "above 2.9x the rate of batch 32"),
+        (0.01, 0.5, "below 0.50x the rate of batch 32"),
         (0.1, 8.0, "its rate relative to that of batch 32 is not known yet"),
         (2.0, 2.2, "2.1x [2.0, 2.2] the rate of batch 32"),
     ],
@@ -303,7 +303,7 @@ def test_open_comparisons_are_settled_by_measuring_disturbed_runs_again_rather_t
     assert advice.settle is not None
     if disturbed:
         assert advice.settle.startswith("accelsweep retry simulated --outcome disturbed && accelsweep run")
-        assert (advice.settle_purpose, advice.settle_minutes) == ("To measure the 1 disturbed run again", 0.5)
+        assert (advice.settle_purpose, advice.settle_minutes) == ("To measure the disturbed run again", 0.5)
     else:
         assert "--add-repeats" in advice.settle
 

@@ -31,6 +31,10 @@ SMALLEST = {
         ("--gates", "1", "--truths", "1", "--rounds", "1", "--settings", "1", "--seconds", "0.1"), r"\|.*\|$"
     ),
     "bare_train.py": Smallest(("2", "0"), r"^seconds [\d.]+$"),
+    "bursts.py": Smallest(
+        ("--sweeps", "1", "accelerator=cpu", "devices=1", "precision=32-true", "repeats=3", "measure=quick"),
+        r"^Against the aims: ",
+    ),
     "coverage.py": Smallest(("20",), r"^\|.*\|$"),
     "fidelity.py": Smallest(("--pairs", "2", "--steps", "20"), r"us"),
     "fleet.py": Smallest(("5",), r"^\| 39 \|.*\|"),
@@ -57,6 +61,9 @@ NEEDS_CLONES = {"published_rates.py"}
 NEEDS_PROJECT = {"entry_rates.py", "public_projects.py", "public_scripts.py"}
 """Measure projects of other people; a test of its own gives `entry_rates.py` a small one."""
 
+NEEDS_PEERS = {"instruments.py"}
+"""Needs an environment with transformers and other tools; a test of its own reads its page."""
+
 
 def run(command: list[str], home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a benchmark in `home`; it waits for nothing else that runs on this machine."""
@@ -67,7 +74,7 @@ def run(command: list[str], home: Path, **environment: str) -> subprocess.Comple
 def test_every_benchmark_has_a_smallest_size() -> None:
     assert {
         path.name for path in BENCHMARKS.glob("*.py")
-    } == SMALLEST.keys() | PARTS_OF_OTHERS | NEEDS_CLONES | NEEDS_PROJECT
+    } == SMALLEST.keys() | PARTS_OF_OTHERS | NEEDS_CLONES | NEEDS_PROJECT | NEEDS_PEERS
 
 
 @pytest.mark.long  # minutes in all; they measure, and only running one shows that it still can
@@ -98,6 +105,22 @@ def test_a_scripts_rate_is_compared_with_a_stopwatch(tmp_path: Path) -> None:
     assert re.search(
         r"^accelsweep / stopwatch: median [\d.]+ .* of 1 pairs, fastest [\d.]+; ", done.stdout.splitlines()[-1]
     )
+
+
+def test_the_page_of_instruments_says_what_was_not_measured_and_whether_the_rates_agree(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import instruments
+
+    rates = {"stopwatch": [100.0, 102.0, 101.0], "accelsweep": [100.2, 101.9, 101.1]}
+    text, agrees = instruments.page(rates, {"torch": "2.13.0"}, 5.0)
+    assert agrees
+    assert "| accelsweep |" in text
+    assert "| pyperf | not installed | not measured | |" in text
+    text, agrees = instruments.page(rates | {"accelsweep": [80.0, 120.0, 100.0]}, {}, 5.0)
+    assert not agrees
+    assert "is not shown to lie within 3 % of it" in text
 
 
 @pytest.mark.long  # beside the others: a copy of the sources, into which it writes

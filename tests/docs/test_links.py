@@ -48,4 +48,4 @@ def test_the_readme_links_every_page_for_users():
 
 
 def test_the_readme_is_short_enough_to_be_read():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 90

@@ -45,6 +45,7 @@ def test_a_ratio_without_an_interval_says_why_and_a_useless_interval_claims_noth
     single = first_line(findings, speedup=ratio(1.8, None, None, "one block"))
     assert single == "**fast is 1.80x as fast as slow** (no interval: one block)."
     assert first_line(findings, speedup=ratio(1.8, 0.1, 30.0)) == "**fast against slow: not known yet.**"
+    assert first_line(findings, speedup=ratio(0.1, 0.02, 0.5)) == "**fast against slow: below 0.50x.**"
     assert interval_text(ratio(1.8, 0.1, 30.0).ratio) is None
 
 

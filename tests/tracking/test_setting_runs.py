@@ -173,6 +173,25 @@ def test_the_headline_is_logged_first_and_not_at_all_for_a_disturbed_setting(
     assert run.tags["verdict"] == "disturbed"
 
 
+def test_a_setting_whose_last_repeats_were_left_out_as_decided_is_finished(
+    sweep: SweepFolder, with_findings: Callable[[SweepFolder], Findings]
+) -> None:
+    manifest, findings = Manifest.read(sweep.manifest), with_findings(sweep)
+    setting = next(setting for setting in manifest.settings if setting.name == manifest.baseline)
+    sweep.record(f"{setting.name}-r2").unlink()
+    found = {}
+    for why in (Outcome.not_run, Outcome.decided):
+        outcomes = {Outcome.measured: 2, why: 1}
+        changed = [
+            item.model_copy(update={"outcomes": outcomes}) if item.setting == setting.name else item
+            for item in findings.settings
+        ]
+        findings.model_copy(update={"settings": tuple(changed)}).write(sweep.findings)
+        run = setting_run(take_snapshot(sweep), setting)
+        found[why] = run and run.status
+    assert found == {Outcome.not_run: "KILLED", Outcome.decided: "FINISHED"}
+
+
 def test_a_setting_of_a_sweep_that_goes_on_has_no_metrics_yet(sweep: SweepFolder) -> None:
     """MLflow would keep their place before the headline's."""
     manifest = Manifest.read(sweep.manifest)

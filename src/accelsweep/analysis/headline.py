@@ -25,6 +25,7 @@ from accelsweep.significant_digits import (
     format_ratio,
     interval_digits,
     is_uninformative,
+    ratio_bound,
     ratio_digits,
     significant,
 )
@@ -42,7 +43,6 @@ class Wording(NamedTuple):
 
     noun: str
     more: str
-    less: str
     gain: str
     unknown_gain: str
     nothing: str
@@ -52,7 +52,6 @@ class Wording(NamedTuple):
 FASTER = Wording(
     noun="rate",
     more="faster",
-    less="slower",
     gain="is {} as fast",
     unknown_gain="is faster, by an unknown factor",
     nothing="nothing is faster",
@@ -62,7 +61,6 @@ FASTER = Wording(
 WHOLE_PROCESS = Wording(
     noun="rate",
     more="faster",
-    less="slower",
     gain="runs the whole process {} as fast",
     unknown_gain="runs the whole process faster, by an unknown factor",
     nothing="nothing runs the whole process faster",
@@ -72,7 +70,6 @@ WHOLE_PROCESS = Wording(
 LARGER = Wording(
     noun="largest batch",
     more="larger",
-    less="smaller",
     gain="fits a batch {} as large",
     unknown_gain="fits a larger batch, by an unknown factor",
     nothing="nothing fits a larger batch",
@@ -217,19 +214,20 @@ def interval_sentence(ratio: Estimate, situation: Situation) -> str:
     against = f"compared with {situation.baseline_name}"
     if ratio.low is None or ratio.high is None:
         return f"No interval, {against}."
-    if is_uninformative(ratio.low, ratio.high):
-        return f"The factor by which it is {situation.wording.more} is {UNKNOWN}, {against}."
     _, low, high = ratio_digits(ratio.value, ratio.low, ratio.high)
-    return f"{low}x to {high}x ({100 * situation.rules.family.confidence:.3g} %), {against}."
+    span = f"{low}x to {high}x"
+    if is_uninformative(ratio.low, ratio.high):
+        span = ratio_bound(ratio.value, ratio.low, ratio.high)
+    if span == UNKNOWN:
+        return f"The factor by which it is {situation.wording.more} is {UNKNOWN}, {against}."
+    return f"{as_opening(span)} ({100 * situation.rules.family.confidence:.3g} %), {against}."
 
 
 def ratio_text(ratio: Estimate, name: str, wording: Wording = FASTER) -> str:
     """Return `2.1x [2.0, 2.2] the rate of NAME`, where NAME is the baseline's name."""
-    if ratio.low is None or ratio.high is None or not is_uninformative(ratio.low, ratio.high):
-        return f"{format_ratio(ratio.value, ratio.low, ratio.high)} the {wording.noun} of {name}"
-    if ratio.low <= 1.0 <= ratio.high:
+    if (text := format_ratio(ratio.value, ratio.low, ratio.high)) == UNKNOWN:
         return f"its {wording.noun} relative to that of {name} is {UNKNOWN}"
-    return f"{wording.more if ratio.low > 1.0 else wording.less} than {name}; by how much is {UNKNOWN}"
+    return f"{text} the {wording.noun} of {name}"
 
 
 def percent_change(ratio: Estimate) -> tuple[str, str]:

@@ -18,7 +18,14 @@ from accelsweep.records.run_record import doubt_description
 from accelsweep.registry import Feature
 from accelsweep.report import formatting as fmt
 from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
-from accelsweep.significant_digits import UNKNOWN, common_digits, is_uninformative, rounded, rounded_interval
+from accelsweep.significant_digits import (
+    UNKNOWN,
+    common_digits,
+    is_uninformative,
+    ratio_bound,
+    rounded,
+    rounded_interval,
+)
 from accelsweep.tasks import PROCESS_RATE, SIZE_METRICS
 
 ENERGY = "joules_per_sample"
@@ -133,7 +140,7 @@ def estimate_column(estimates: Sequence[Estimate | None], unit: str, *, ratios: 
         if low is None or high is None:
             return Entry(rounded(value / scale, digits) + suffix, "no interval", order=value)
         if is_uninformative(low, high):
-            return Entry(UNKNOWN, order=value)
+            return Entry(ratio_bound(value, low, high) if ratios else UNKNOWN, order=value)
         middle, left, right = rounded_interval(value / scale, low / scale, high / scale, digits)
         return Entry(middle + suffix, f"[{left}, {right}]", order=value)
 

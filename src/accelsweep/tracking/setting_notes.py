@@ -8,7 +8,14 @@ from accelsweep.analysis.costs import common_memory_metric, median_of
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.results import MAX_DISTURBED_SHARE
-from accelsweep.significant_digits import UNKNOWN, interval_digits, is_uninformative, ratio_digits, significant
+from accelsweep.significant_digits import (
+    UNKNOWN,
+    interval_digits,
+    is_uninformative,
+    ratio_bound,
+    ratio_digits,
+    significant,
+)
 from accelsweep.tasks import PROCESS_RATE, SIZE_METRICS
 from accelsweep.tracking.repeat_runs import memory_in_gib, note_sections
 
@@ -97,7 +104,7 @@ def _headline(sweep: Findings, finding: SettingFinding) -> str:
     if ratio.low is None or ratio.high is None:
         return f"**{name} {claim.format(f'{significant(ratio.value)}x')} {baseline}** (no interval: {ratio.reason})."
     if (interval := interval_text(ratio)) is None:
-        return f"**{name} against {baseline}: {UNKNOWN}.**"
+        return f"**{name} against {baseline}: {ratio_bound(ratio.value, ratio.low, ratio.high)}.**"
     value, _, _ = ratio_digits(ratio.value, ratio.low, ratio.high)
     return f"**{name} {claim.format(f'{value}x')} {baseline}** ({interval}, {100 * sweep.confidence:g} %)."
 

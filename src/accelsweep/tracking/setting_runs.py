@@ -121,9 +121,10 @@ def setting_run(
     if not starts and setting.unsupported is None:
         return None
     unsupported = unsupported_reason(snapshot, setting)
-    status = "FINISHED" if unsupported is not None else _status(snapshot, runs, finished)
-    ended = max((run.ended for run in finished), default=snapshot.planned)
     findings = snapshot.findings_of(setting.name)
+    left_out = sum(finding.outcomes.get(Outcome.decided, 0) for finding in findings)
+    status = "FINISHED" if unsupported is not None else _status(snapshot, runs, finished, left_out)
+    ended = max((run.ended for run in finished), default=snapshot.planned)
     metrics = to_metrics(_aggregates(snapshot, findings))
     if findings or not snapshot.live:  # MLflow keeps the order in which a run's metrics were first logged
         metrics |= {"runs_planned": float(len(runs)), "runs_finished": float(len(finished))}
@@ -146,11 +147,14 @@ def setting_run(
     )
 
 
-def _status(snapshot: Snapshot, runs: Sequence[str], finished: Sequence[FinishedRun]) -> str:
-    """Return RUNNING while a repeat is being measured, KILLED if any repeat is missing, FAILED if none was measured."""
+def _status(snapshot: Snapshot, runs: Sequence[str], finished: Sequence[FinishedRun], left_out: int) -> str:
+    """Return RUNNING while a repeat is being measured, KILLED if any repeat is missing, FAILED if none was measured.
+
+    Repeats that were `left_out`, because earlier ones had decided the comparison, are not missing.
+    """
     if any(run in snapshot.running for run in runs):
         return "RUNNING"
-    if len(finished) < len(runs):
+    if len(finished) + left_out < len(runs):
         return "RUNNING" if snapshot.live else "KILLED"
     return "FINISHED" if any(run.outcome is Outcome.measured for run in finished) else "FAILED"
 

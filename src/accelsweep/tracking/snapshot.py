@@ -26,7 +26,7 @@ from accelsweep.tracking.mlflow_run import epoch_ms
 FileStamp = tuple[int, int]
 """A file's modification time in nanoseconds and its size."""
 
-_LAYOUT_VERSION = 2
+_LAYOUT_VERSION = 3
 """Increment when the name, parent, status, tags, params or metrics of runs change, so that existing copies are
 updated."""
 

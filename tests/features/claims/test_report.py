@@ -264,7 +264,9 @@ def test_claims_that_were_not_tested_come_last_and_are_folded(sweeps):
 
 
 def test_a_claim_that_was_not_run_has_the_reason_and_the_command_that_runs_it(sweeps):
-    assert Verdicts(tuple(sweeps), WHY_NOT).waiting == ("matmul was not run: the time limit (--minutes 30) was reached; run two",)
+    assert Verdicts(tuple(sweeps), WHY_NOT).waiting == (
+        "matmul was not run: the time limit (--minutes 30) was reached; run two",
+    )
 
 
 def test_every_claim_is_on_the_page_in_markdown_and_in_the_data(sweeps, tmp_path):
