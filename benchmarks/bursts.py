@@ -7,8 +7,8 @@ each core counts as fast as it can. The lengths of bursts and of the pauses betw
 with means of `--burst` seconds and of what makes `--share`. Prints a Markdown page, and keeps each sweep's output.
 
 Returns 1 if a comparison is undecided whose quiet ratio lies beyond 1.5x and which both quiet sweeps decide, if fewer
-than three are decided, if one is decided against the quiet intervals, or if a sweep takes more than twice as long as the
-quiet ones on average.
+than three are decided, if one is decided against the quiet intervals, or if a sweep takes more than twice as long as
+the quiet ones on average.
 """
 
 from __future__ import annotations

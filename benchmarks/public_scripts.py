@@ -249,12 +249,20 @@ def in_one_run(script: Script, home: Path, python: str, seconds: float) -> tuple
     with copy_with_stopwatch(script, home) as file, tempfile.TemporaryDirectory() as folder:
         noted, words, timed = Path(folder) / "steps", script.words(python, file), shlex.split(script.timed)
         metrics = by_accelsweep(home, python, words, timed, seconds, name, STOPWATCH_FILE=str(noted))
-        steps = [tuple(map(float, line.split())) for line in noted.read_text("utf-8").splitlines()]
-    (recorded,) = home.glob(f"sweeps/{name}/runs/*/steps.parquet")
+        (recorded,) = home.glob(f"sweeps/{name}/runs/*/steps.parquet")
+        own, ours, whole = rates_of_same_steps(noted, recorded)
+    return own, ours, metrics["samples_per_second"] / whole
+
+
+def rates_of_same_steps(noted: Path, recorded: Path) -> tuple[float, float, float]:
+    """Return the stopwatch's samples per second and accelsweep's of the same steps, and accelsweep's of all steps.
+
+    `noted` is the stopwatch's file, and `recorded` the run's table of steps.
+    """
+    steps = [tuple(map(float, line.split())) for line in noted.read_text("utf-8").splitlines()]
     window = [row for row in pyarrow.parquet.read_table(recorded).to_pylist() if row["phase"] == "window"]
     (begin, _), *same = steps[-len(window) :]
-    own = sum(samples for _, samples in same) / (same[-1][0] - begin)
-    return own, _rate(window[:-1]), metrics["samples_per_second"] / _rate(window)
+    return sum(samples for _, samples in same) / (same[-1][0] - begin), _rate(window[:-1]), _rate(window)
 
 
 def _rate(steps: list[dict[str, Any]]) -> float:

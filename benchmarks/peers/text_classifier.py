@@ -55,15 +55,19 @@ def trainer(model: str, folder: str, batch_size: int, length: int) -> Trainer:
 
 
 def main() -> None:
-    """Train."""
+    """Train, or write the model."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True, help="a folder with the model's config.json")
     parser.add_argument("--output_dir", required=True)
     parser.add_argument("--per_device_train_batch_size", type=int, default=16)
     parser.add_argument("--length", type=int, default=64, help="tokens per example")
     parser.add_argument("--stopwatch", action="store_true")
+    parser.add_argument("--save", action="store_true", help="only write the untrained model to its folder")
     options = parser.parse_args()
     training = trainer(options.model, options.output_dir, options.per_device_train_batch_size, options.length)
+    if options.save:
+        training.save_model(options.model)
+        return
     if options.stopwatch:
         sys.path.append(str(Path(__file__).resolve().parents[1]))
         training.add_callback(__import__("loop_stopwatch").callback())

@@ -316,7 +316,7 @@ def test_a_faster_setting_that_loses_is_told_though_others_are_undecided(simulat
         rows.append(simulated.make_run(SETTINGS[2], block, 4000.0 + block, quality=0.916 + wobble))
     advice = analyse(rows, simulated.make_manifest(SETTINGS[:3], 5)).recommendation
     assert advice.headline == "Batch 256, 32-bit is 4.002x as fast, but accuracy falls from 0.972 to 0.916"
-    assert advice.certainty is Certainty.not_yet
+    assert advice.certainty is Certainty.none_recommended
     assert "1 of 2 comparisons are undecided" in advice.detail
     assert advice.choice is None
     assert advice.fastest.setting == simulated.name_of(SETTINGS[2])

@@ -114,11 +114,12 @@ def test_the_page_of_instruments_says_what_was_not_measured_and_whether_the_rate
     import instruments
 
     rates = {"stopwatch": [100.0, 102.0, 101.0], "accelsweep": [100.2, 101.9, 101.1]}
-    text, agrees = instruments.page(rates, {"torch": "2.13.0"}, 5.0)
+    text, agrees = instruments.page(rates, [1.0001, 0.9999], {"torch": "2.13.0"}, 5.0)
     assert agrees
+    assert "accelsweep's rate lies within 3 % of it" in text
     assert "| accelsweep |" in text
     assert "| pyperf | not installed | not measured | |" in text
-    text, agrees = instruments.page(rates | {"accelsweep": [80.0, 120.0, 100.0]}, {}, 5.0)
+    text, agrees = instruments.page(rates | {"accelsweep": [80.0, 120.0, 100.0]}, [1.02, 1.0], {}, 5.0)
     assert not agrees
     assert "is not shown to lie within 3 % of it" in text
 

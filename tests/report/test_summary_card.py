@@ -8,6 +8,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from accelsweep.cli import app
+from accelsweep.records.findings import Certainty
 from accelsweep.report.content import build_content
 from accelsweep.report.report_files import write_files, write_report
 from accelsweep.report.summary_card import SUMMARY_PNG, SUMMARY_SVG, WIDTH, render_summary, summary_svg
@@ -19,7 +20,12 @@ def words(svg):
 
 def test_the_card_has_headline_certainty_forest_doubt_and_provenance(findings, sweep):
     shown = words(summary_svg(build_content(findings, sweep)))
-    for text in ("accelsweep · example", findings.recommendation.headline, "sure", "rate relative to the baseline"):
+    for text in (
+        "accelsweep · example",
+        findings.recommendation.headline,
+        "sure",
+        "rate relative to the baseline (dots: repeats)",
+    ):
         assert text in shown
     assert "Other work kept the processor busy." in shown
     origin = " ".join(shown)
@@ -27,10 +33,17 @@ def test_the_card_has_headline_certainty_forest_doubt_and_provenance(findings, s
         assert text in origin
 
 
+@pytest.mark.parametrize("certainty", Certainty)
+def test_a_card_has_every_certainty(certainty, findings, sweep):
+    advice = findings.recommendation.model_copy(update={"certainty": certainty})
+    findings = findings.model_copy(update={"recommendation": advice})
+    assert findings.certainty in words(summary_svg(build_content(findings, sweep)))
+
+
 def test_the_card_of_a_single_setting_has_its_numbers_in_place_of_a_forest(findings, sweep):
     content = build_content(findings.model_copy(update={"settings": findings.settings[:1]}), sweep)
     shown = words(summary_svg(content))
-    assert "rate relative to the baseline" not in shown
+    assert "rate relative to the baseline (dots: repeats)" not in shown
     assert {tile.value for tile in content.tiles} <= set(shown)
 
 

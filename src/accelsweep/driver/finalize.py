@@ -85,7 +85,7 @@ def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Summa
 def print_headline(findings: Findings, *, in_full: bool = True) -> None:
     """Print the report's headline and how sure it is, followed, `in_full`, by what qualifies it."""
     advice = findings.recommendation
-    say_bold(f"{advice.headline}  [{advice.certainty}]")
+    say_bold(f"{advice.headline}  [{findings.certainty}]")
     if in_full and (rest := advice.sentence.removeprefix(f"{advice.headline}.").strip()):
         say(rest)
 

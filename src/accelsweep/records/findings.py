@@ -15,6 +15,7 @@ from accelsweep.config.prices import PriceUsed
 from accelsweep.config.setting import shared_label
 from accelsweep.devices.kinds import kind_or_unknown
 from accelsweep.json_documents import Document, Frozen
+from accelsweep.metrics import quality_name
 from accelsweep.records.estimates import Estimate, Speedup, Summary, Verdict
 from accelsweep.records.plan import Excluded, Manifest, parse_parts
 from accelsweep.records.run_record import EarlierAttempt
@@ -160,6 +161,7 @@ class Certainty(StrEnum):
     sure = "sure"
     among_the_best = "among the best"
     quality_open = "quality open"
+    none_recommended = "none recommended"
     not_yet = "not yet"
     disturbed = "disturbed"
     no_answer = "no answer"
@@ -369,6 +371,11 @@ class Findings(Document):
         if self.rate_metric != "samples_per_second":  # other tasks do not necessarily use them
             return ""
         return shared_label(self.axes, [{key: getattr(one, name) for key, name in keys.items()} for one in used])
+
+    @property
+    def certainty(self) -> str:
+        """How far to trust the headline, in words: `sure`, `accuracy open`."""
+        return self.recommendation.certainty.replace("quality", quality_name(self.quality_metric))
 
     def section(self, model: type[_Section]) -> _Section | None:
         """Return the section of the given type, or None."""

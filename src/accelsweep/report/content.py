@@ -87,12 +87,6 @@ class Content:
         return self.findings.recommendation.headline or self.findings.recommendation.sentence
 
     @property
-    def chip(self) -> str:
-        """How far to trust the headline, in words: `sure`, `accuracy open`."""
-        name = quality_name(self.findings.quality_metric)
-        return self.findings.recommendation.certainty.replace("quality", name)
-
-    @property
     def has_numbers(self) -> bool:
         """Whether anything was measured. If not, the report states the reason once and leaves out what is empty."""
         return any(setting.measured for setting in self.findings.settings)

@@ -55,7 +55,7 @@ def render_markdown(content: Content) -> str:
 
 def _first_screen(content: Content) -> list[str]:
     advice = content.findings.recommendation
-    parts = [f"**{escape(content.headline)}** ({escape(content.chip)})", escape(advice.detail)]
+    parts = [f"**{escape(content.headline)}** ({escape(content.findings.certainty)})", escape(advice.detail)]
     parts += [f"{escape(next_step(advice))}:", code_block(advice.settle)] if advice.settle else []
     parts += [figure_text(content.first_figure)] if isinstance(content.first_figure, Figure) else []
     if content.tiles:

@@ -34,13 +34,8 @@ _CHART_WIDTH = 800
 _LETTER = 0.52
 """The mean width of a letter, as a share of the font's size."""
 
-_CHIPS = {
-    Certainty.sure: LIGHT.faster,
-    Certainty.among_the_best: LIGHT.undecided,
-    Certainty.not_yet: LIGHT.undecided,
-    Certainty.disturbed: LIGHT.doubt,
-}
-"""The colour of each certainty, as on the page."""
+_CHIPS = {Certainty.sure: LIGHT.faster, Certainty.disturbed: LIGHT.doubt}
+"""The colours of certainties, as on the page; all others have that of `undecided`."""
 
 
 @dataclass
@@ -112,7 +107,7 @@ def summary_svg(content: Content) -> str:
     """Return the card as SVG."""
     findings, figure, card = content.findings, content.first_figure, _Card()
     advice = findings.recommendation
-    card.elements += _chip(str(advice.certainty), _CHIPS[advice.certainty])
+    card.elements += _chip(findings.certainty, _CHIPS.get(advice.certainty, LIGHT.undecided))
     card.write(f"accelsweep · {findings.sweep}", 18, LIGHT.muted, most=1, width=_INNER - 200)
     card.write(content.headline, 38, LIGHT.ink, bold=True, gap=8)
     card.write(advice.detail, 19, LIGHT.ink, gap=8)

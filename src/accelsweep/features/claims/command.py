@@ -13,7 +13,7 @@ import typer
 
 from accelsweep.cli.run_options import measures, run_elsewhere
 from accelsweep.driver.background_processes import fork_server
-from accelsweep.driver.console import Listing, Styled, Tone, say, show, warn
+from accelsweep.driver.console import Listing, Styled, Tone, say, say_bold, show, warn
 from accelsweep.driver.plan_preview import estimate_remaining
 from accelsweep.driver.request import Extension, Request
 from accelsweep.driver.run_sweep import run_sweep
@@ -27,9 +27,9 @@ from accelsweep.errors import (
     InputError,
     nearest,
 )
-from accelsweep.features.claims.model import GROUP, figures_of, value_text
-from accelsweep.features.claims.page import write_verdicts
-from accelsweep.features.claims.report import VERDICT_TONES
+from accelsweep.features.claims.model import GROUP, value_text
+from accelsweep.features.claims.page import Verdicts, write_verdicts
+from accelsweep.features.claims.report import UNTESTED, VERDICT_TONES
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 
@@ -183,10 +183,11 @@ def _why_not(minutes: float, *, asked: bool, interrupted: bool, spent: bool) -> 
 
 
 def _report(home: Path, sweeps: Sequence[Findings], why_not: Mapping[str, str]) -> None:
-    page = write_verdicts(home, sweeps, why_not)
+    """Write the page, and print its headline and the figures that were tested; the page has the others."""
+    page, content = write_verdicts(home, sweeps, why_not), Verdicts(tuple(sweeps), why_not)
     headings = ("claim", "figure", "claimed", "measured here", "verdict", "doubts")
     rows: list[tuple[str | Styled, ...]] = []
-    for claim in (claim for one in sweeps for claim in figures_of(one)):
+    for claim in (claim for claim in content.claims if claim.verdict not in UNTESTED):
         measured = value_text(claim) if claim.measured or claim.projected else "-"
         kind = f"{claim.id} (analogue)" if claim.analogue else claim.id
         doubts = ", ".join(dict.fromkeys(doubt.code for doubt in claim.doubts)) or "-"
@@ -195,7 +196,10 @@ def _report(home: Path, sweeps: Sequence[Findings], why_not: Mapping[str, str]) 
         rows.append((kind, claim.figure or "", claim.claimed, measured, verdict, doubts))
     absent = sorted(why_not.keys() - {one.sweep for one in sweeps})
     rows += [(sweep, "", "-", "-", f"not run: {why_not[sweep]}", "-") for sweep in absent]
-    show(Listing("claims", headings, tuple(rows)))
+    if rows:
+        show(Listing("claims", headings, tuple(rows)))
+    say_bold(content.headline)
+    say(content.detail)
     say(f"report: {page}")
 
 

@@ -148,7 +148,7 @@ def _draw(palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float]
     keys = list(dict.fromkeys(row["key"] for row in drawn if row["kind"] != "repeat"))
     scale = alt.Scale(type="log", domain=list(domain), nice=False)
     axis = alt.Axis(values=ratio_ticks(domain), labelExpr="format(datum.value, '~r') + 'x'")
-    x = alt.X("ratio:Q", scale=scale, axis=axis, title="rate relative to the baseline")
+    x = alt.X("ratio:Q", scale=scale, axis=axis, title="rate relative to the baseline (dots: repeats)")
     verdict = verdict_encodings((row["verdict"] for row in forest), palette)
     encodings: dict[str, Any] = {
         "color": verdict["color"],
@@ -179,7 +179,7 @@ def _draw(palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float]
             else []
         ),
         *arrows(of_kind["setting"], forest, scale, **encodings),
-        of_kind["setting"].mark_point(filled=True, size=95).encode(x=x, shape=verdict["shape"], **encodings),
         repeats.encode(x=x, tooltip=encodings["tooltip"]),
+        of_kind["setting"].mark_point(filled=True, size=95).encode(x=x, shape=verdict["shape"], **encodings),
     ).properties(height=ROW_STEP * len(keys), usermeta={"step": ROW_STEP})
     return chart
