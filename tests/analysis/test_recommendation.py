@@ -181,7 +181,7 @@ def test_undecided_settings_lead_to_the_command_that_settles_them(simulated: Mod
     assert advice.headline == "Nothing is shown to be faster yet: 3 of 3 comparisons are undecided"
     assert advice.detail.startswith("Highest so far is batch 256, bf16-mixed: 1.06x [")
     assert "There are 5 repeats; " in advice.detail
-    assert advice.certainty is Certainty.not_yet
+    assert advice.certainty is Certainty.undecided
     assert advice.settle is not None
     assert "more repeats would settle it" in advice.sentence
     assert "`" not in advice.sentence

@@ -164,7 +164,7 @@ def test_without_a_recommendation_the_page_says_why_and_shows_the_baseline(rende
         choice=None, sentence="Nothing to recommend: no run.", alternatives=(), settle="accelsweep run"
     )
     page = Page(render(findings.model_copy(update={"recommendation": advice})))
-    assert page.all("h1", class_="advice")[0][2] == "Nothing to recommend: no run. not yet"
+    assert page.all("h1", class_="advice")[0][2] == "Nothing to recommend: no run. undecided"
     assert "Baseline: batch 32, 32-bit, 1 process" in page.all("section", id="answer")[0][2]
     unmeasured = [setting.model_copy(update={"measured": 0}) for setting in findings.settings]
     empty = findings.model_copy(update={"recommendation": advice, "settings": tuple(unmeasured)})

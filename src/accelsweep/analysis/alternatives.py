@@ -211,7 +211,8 @@ def no_baseline(situation: Situation) -> Recommendation:
         reasons = Counter(reason.splitlines()[0] for setting in settings for reason in setting.reasons if reason)
         reasons.pop(StopReason.never_began, None)
         more = reasons.most_common(1)[0][0] if reasons else ""
-        more = as_opening(more) + (f" (and {count_of(len(reasons) - 1, 'other reason')})" if len(reasons) > 1 else "")
+        others = sum(reason not in more for reason in reasons)  # a reason for not running includes the exception
+        more = as_opening(more) + (f" (and {count_of(others, 'other reason')})" if others else "")
     settle, purpose = _next_command(situation, failed)
     return advice(why, Certainty.no_answer, with_full_stop(more), settle=settle, purpose=purpose)
 

@@ -255,7 +255,7 @@ def _not_yet(
         as_opening(claim(situation, worse[0]))
         if worse
         else f"Nothing is shown to be {situation.wording.more} yet: {are_open}",
-        Certainty.none_recommended if worse else Certainty.not_yet,
+        Certainty.none_recommended if worse else Certainty.undecided,
         f"{_evidence(situation, worse[0])} {are_open}." if worse else f"Highest so far is {best.label}{highest}.",
         f"There {'is' if situation.repeats == 1 else 'are'} {repeats}; {MORE_REPEATS if more else QUIETER_RUNS}.",
         fastest=worse[0] if worse else best,

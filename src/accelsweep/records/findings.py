@@ -162,7 +162,7 @@ class Certainty(StrEnum):
     among_the_best = "among the best"
     quality_open = "quality open"
     none_recommended = "none recommended"
-    not_yet = "not yet"
+    undecided = "undecided"
     disturbed = "disturbed"
     no_answer = "no answer"
 
@@ -186,7 +186,7 @@ class Recommendation(Frozen):
     settle_purpose: str = "To settle it"
     headline: str = ""
     detail: str = ""
-    certainty: Certainty = Certainty.not_yet
+    certainty: Certainty = Certainty.undecided
 
     @property
     def alternatives_title(self) -> str:

@@ -82,7 +82,7 @@ def test_the_headline_names_the_slowest_setting_and_the_rest_follows(findings_of
 
 def test_an_open_comparison_names_the_command_that_settles_it(findings_of) -> None:
     recommendation = findings_of({**RATES, (256, "HEAD"): 390.4}).recommendation
-    assert recommendation.certainty is Certainty.not_yet
+    assert recommendation.certainty is Certainty.undecided
     assert recommendation.settle is not None
     assert recommendation.settle.startswith(
         "accelsweep ab main HEAD experiment=simulated --name simulated --add-repeats"

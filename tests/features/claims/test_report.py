@@ -221,14 +221,19 @@ def test_the_headline_says_how_many_figures_agree_and_what_the_others_do(finding
             "1 of 2 claimed figures agrees; c1: 2.0x as fast, claimed more than 1x: less than claimed",
             Certainty.sure,
         ),
-        ([ClaimVerdict.undecided], "c0: 2.0x as fast, claimed more than 1x: undecided", Certainty.not_yet),
+        ([ClaimVerdict.undecided], "c0: 2.0x as fast, claimed more than 1x: undecided", Certainty.undecided),
+        (
+            [ClaimVerdict.undecided, ClaimVerdict.agrees, ClaimVerdict.less],
+            "1 of 3 claimed figures agrees, 1 undecided; c2: 2.0x as fast, claimed more than 1x: less than claimed",
+            Certainty.sure,
+        ),
     ],
 )
 def test_a_sweep_of_claims_is_headed_by_what_was_found_about_them(findings, verdicts, headline, certainty):
     figures = tuple(page_claim(f"c{number}", verdict, 2.0) for number, verdict in enumerate(verdicts))
     advice = Claims(figures=figures).recommendation(None, findings.recommendation)
     assert (advice.headline, advice.certainty) == (headline, certainty)
-    assert advice.detail.startswith(findings.recommendation.headline)
+    assert advice.detail.startswith(f"Measured here: 2.0x [1.9, 2.2]. {findings.recommendation.headline}")
     assert advice.choice == findings.recommendation.choice
 
 

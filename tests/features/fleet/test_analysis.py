@@ -106,7 +106,7 @@ def test_the_published_spread_of_healthy_machines_is_recovered_and_names_no_sick
 def test_if_noise_leaves_it_open_the_command_with_twice_the_rounds_is_given(measured) -> None:
     findings = measured(EIGHT, noise=0.02, tolerance=0.01, asked="n[0-7]")
     assert findings.section(FleetFinding).sick_nodes == ()
-    assert findings.recommendation.certainty is Certainty.not_yet
+    assert findings.recommendation.certainty is Certainty.undecided
     assert findings.recommendation.headline.startswith("No node is shown to be sick, but ")
     assert findings.recommendation.settle == (
         "accelsweep fleet experiment=simulated --name simulated --nodes 'n[0-7]' --each 6 --tolerance 0.01"

@@ -51,7 +51,7 @@ def about_versions(situation: Situation, more: int) -> Recommendation | None:
     )
     first = manifest.compared[0].name
     if not compared:
-        return advice(f"No version could be compared with {first}", Certainty.not_yet)
+        return advice(f"No version could be compared with {first}", Certainty.undecided)
     headline, *others = (_comparison_text(setting, first) for setting in compared)
     no_answer = [
         setting for setting in compared if setting.verdict in (Verdict.disturbed, Verdict.refused, Verdict.not_measured)
@@ -95,7 +95,7 @@ def _certainty(compared: Sequence[SettingFinding]) -> Certainty:
     if all(setting.verdict in _DECIDED for setting in compared):
         return Certainty.sure
     disturbed = any(setting.verdict is Verdict.disturbed for setting in compared)
-    return Certainty.disturbed if disturbed else Certainty.not_yet
+    return Certainty.disturbed if disturbed else Certainty.undecided
 
 
 def _rerun_command(manifest: Manifest, compared: Sequence[SettingFinding]) -> str | None:

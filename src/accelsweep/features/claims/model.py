@@ -337,27 +337,30 @@ def value_text(claim: ClaimFinding) -> str:
 
 _CERTAINTIES = {
     ClaimVerdict.disturbed: Certainty.disturbed,
-    ClaimVerdict.undecided: Certainty.not_yet,
-    ClaimVerdict.not_run: Certainty.not_yet,
+    ClaimVerdict.undecided: Certainty.undecided,
+    ClaimVerdict.not_run: Certainty.undecided,
 }
 
 
-def claims_headline(claims: Sequence[ClaimFinding]) -> tuple[str, Certainty]:
-    """Return the answer about the claims, `vgg16: 2.1x as fast, claimed more than 1x: agrees`, and how sure it is.
+def claims_headline(claims: Sequence[ClaimFinding]) -> tuple[str, str, Certainty]:
+    """Return the answer about the claims, what was measured, and how sure that is.
 
-    Analogues and projections test nothing. Of several figures, the first one that does not agree is stated.
+    The answer is `vgg16: 2.1x as fast, claimed more than 1x: agrees`. Analogues and projections test nothing. Of
+    several figures, the first one that is decided and does not agree is stated.
     """
     own = [claim for claim in claims if not claim.analogue] or list(claims)
     tested = [claim for claim in own if claim.measured is not None and claim.projected is None]
     if not tested:
         first = own[0]
         what = "was not run" if first.verdict is ClaimVerdict.not_run else "cannot be tested here"
-        return f"{first.id} {what}{f': {first.reason}' if first.reason else ''}", Certainty.no_answer
+        return f"{first.id} {what}{f': {first.reason}' if first.reason else ''}", "", Certainty.no_answer
     claimed = [claim for claim in tested if claim.verdict is not ClaimVerdict.measured]
     agreeing = [claim for claim in claimed if claim.verdict is ClaimVerdict.agrees]
-    first = next((claim for claim in claimed if claim not in agreeing), (claimed or tested)[0])
-    verdicts = {claim.verdict for claim in claimed}
-    certainty = next((sure for verdict, sure in _CERTAINTIES.items() if verdict in verdicts), Certainty.sure)
+    others = sorted(
+        (claim for claim in claimed if claim not in agreeing), key=lambda claim: claim.verdict in _CERTAINTIES
+    )
+    first = (others or claimed or tested)[0]
+    still_open = [claim for claim in others[1:] if claim.verdict in _CERTAINTIES]
     name = ", ".join(filter(None, (first.id, first.figure)))
     told = f"{name}: {_short_value(first)}, "
     told += f"claimed {first.claimed}: {first.verdict.value}" if claimed else "no figure claimed"
@@ -365,8 +368,9 @@ def claims_headline(claims: Sequence[ClaimFinding]) -> tuple[str, Certainty]:
         agree = (
             f"{len(agreeing)} of {fmt.count(len(claimed), 'claimed figure')} agree{'s' if len(agreeing) == 1 else ''}"
         )
-        told = f"{agree}; {told}"
-    return told, certainty
+        told = f"{agree}{f', {len(still_open)} undecided' if still_open else ''}; {told}"
+    measured = f"Measured here: {value_text(first)}."
+    return told, measured, _CERTAINTIES.get(first.verdict, Certainty.sure)
 
 
 def _short_value(claim: ClaimFinding) -> str:
@@ -382,8 +386,8 @@ class Claims(Section):
 
     def recommendation(self, manifest: Manifest, usual: Recommendation) -> Recommendation:  # noqa: ARG002
         """Return the recommendation, headed by what was found about the claims."""
-        headline, certainty = claims_headline(self.figures)
-        detail = f"{usual.headline}. {usual.detail}".strip()
+        headline, measured, certainty = claims_headline(self.figures)
+        detail = f"{measured} {usual.headline}. {usual.detail}".strip()
         changes = {"headline": headline, "certainty": certainty, "detail": detail, "sentence": f"{headline}. {detail}"}
         return usual.model_copy(update=changes)
 

@@ -157,7 +157,7 @@ def _certainty(unsettled: Sequence[FleetNode]) -> Certainty:
     if not unsettled:
         return Certainty.sure
     disturbed = any(node.verdict is NodeVerdict.disturbed for node in unsettled)
-    return Certainty.disturbed if disturbed else Certainty.not_yet
+    return Certainty.disturbed if disturbed else Certainty.undecided
 
 
 def _settling_command(verdicts: set[NodeVerdict], manifest: Manifest) -> str | None:

@@ -208,7 +208,7 @@ def headline(history: History, titles: Sequence[str]) -> str:
 
 def certainty(history: History) -> Certainty:
     """Return how far to trust the headline."""
-    return Certainty.not_yet if all(line.reason for line in history.lines) else Certainty.sure
+    return Certainty.undecided if all(line.reason for line in history.lines) else Certainty.sure
 
 
 def detail(history: History) -> str:
