@@ -197,8 +197,8 @@ def _row(
 
 
 def quality_words(setting: SettingFinding) -> str:
-    """Return the quality verdict without the word `quality`, which the heading contains."""
-    return setting.quality_verdict.removeprefix("quality: ")
+    """Return the quality verdict without what the headings of quality and speed-up say already: `same`, `worse`."""
+    return setting.quality_verdict.removeprefix("quality: ").removeprefix("faster, but ")
 
 
 def _estimate_entry(value: Estimate | None) -> Entry:

@@ -27,7 +27,7 @@ from accelsweep.errors import (
     InputError,
     nearest,
 )
-from accelsweep.features.claims.model import GROUP, value_text
+from accelsweep.features.claims.model import GROUP, ClaimVerdict, figures_of, value_text
 from accelsweep.features.claims.page import Verdicts, write_verdicts
 from accelsweep.features.claims.report import UNTESTED, VERDICT_TONES
 from accelsweep.records.findings import Findings
@@ -111,7 +111,7 @@ def _run_claims(home: Path, names: Sequence[str], known: Sequence[str], minutes:
             interrupted |= code == EXIT_INTERRUPTED
             spent = time.monotonic() >= deadline
             why_not[sweep] = _why_not(minutes, asked=asked, interrupted=interrupted, spent=spent)
-            if code == EXIT_INCOMPLETE and not spent:
+            if code == EXIT_INCOMPLETE and not spent and not _is_untestable(SweepFolder(home, sweep)):
                 failed[sweep] = f"{why_not[sweep]} (accelsweep runs {sweep})"
     findings = []
     for plan in plans.values():
@@ -121,6 +121,13 @@ def _run_claims(home: Path, names: Sequence[str], known: Sequence[str], minutes:
     for sweep, why in failed.items():
         warn(f"{sweep} failed: {why}")
     return EXIT_INTERRUPTED if interrupted else EXIT_INCOMPLETE if failed else EXIT_OK
+
+
+def _is_untestable(folder: SweepFolder) -> bool:
+    """Return whether the runs showed that this machine cannot test the claim, which is no failure."""
+    if not folder.findings.is_file():
+        return False
+    return all(claim.verdict is ClaimVerdict.not_testable for claim in figures_of(Findings.read(folder.findings)))
 
 
 def _plans(home: Path, known: Sequence[str]) -> tuple[dict[str, Plan], dict[str, str]]:
