@@ -37,7 +37,7 @@ def steps(count: int, options: argparse.Namespace) -> float:
         training.optimizer.step()
         training.lr_scheduler.step()
         training.model.zero_grad()
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter() - begin
 

@@ -50,8 +50,10 @@ def trainer(model: str, folder: str, batch_size: int, length: int) -> Trainer:
         report_to="none",
         disable_tqdm=True,
     )
-    network: Any = AutoModelForSequenceClassification.from_config(config)
-    return Trainer(model=network, args=arguments, train_dataset=RandomTexts(config.vocab_size, length))
+    classifier: Any = AutoModelForSequenceClassification
+    return Trainer(
+        model=classifier.from_config(config), args=arguments, train_dataset=RandomTexts(config.vocab_size, length)
+    )
 
 
 def main() -> None:
