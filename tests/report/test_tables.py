@@ -2,8 +2,10 @@
 
 import re
 
+import pytest
+
 from accelsweep.config.prices import PriceUsed
-from accelsweep.records.estimates import Estimate, Verdict
+from accelsweep.records.estimates import Estimate, Summary, Verdict
 from accelsweep.report.content import build_content
 from accelsweep.report.report_tables import build_tables, doubts_table, environment_table, failures_table, runs_table
 from accelsweep.report.setting_table import absent_metrics, cost_notes, settings_table
@@ -128,6 +130,28 @@ def test_energy_has_its_unit_its_scope_and_its_kind_of_mean(metered, sweep):
     assert "energy and costs are geometric means over the repeats" in table.caption
     fact = next(tile for tile in build_content(metered, sweep).tiles if tile.name == "Energy")
     assert fact.value == "120 mJ/sample"
+
+
+@pytest.mark.parametrize(
+    ("reason", "hint"),
+    [
+        ("not requested: set quality=METRIC, or quality=PATTERN for what the script prints", "set quality=METRIC"),
+        (
+            "the validation loop does not log 'f1' (it logs: acc): set measure.quality_metric",
+            "set measure.quality_metric",
+        ),
+        ("not requested: measure.quality_samples is null", "measure.quality_samples is null"),
+        ("the data or the module has no validation loop", ""),
+    ],
+)
+def test_a_quality_that_was_not_measured_says_which_key_measures_it(findings, sweep, reason, hint):
+    absent = Summary(median=None, minimum=None, maximum=None, count=0, unit="1", reason=reason)
+    settings = tuple(
+        setting.model_copy(update={"quality": None, "metrics": setting.metrics | {"quality": absent}})
+        for setting in findings.settings
+    )
+    content = build_content(findings.model_copy(update={"settings": settings}), sweep)
+    assert next(tile for tile in content.tiles if tile.name == "Accuracy").detail == hint
 
 
 def test_the_prices_behind_costs_have_their_dates_and_sources(findings):

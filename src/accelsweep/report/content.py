@@ -32,7 +32,6 @@ from accelsweep.report.setting_table import ENERGY, absent_metrics, cost_of, met
 from accelsweep.report.table_model import ReportTable
 from accelsweep.results import Doubt, Outcome
 from accelsweep.significant_digits import is_uninformative, significant
-from accelsweep.tasks import PROCESS_RATE
 
 FIRST_FIGURE = "speedup"
 """The figure on the first screen."""
@@ -235,8 +234,9 @@ def _memory_tile(setting: SettingFinding, other: SettingFinding | None) -> Tile:
 def _quality_tile(findings: Findings, setting: SettingFinding, other: SettingFinding | None) -> Tile:
     title = capitalized(quality_name(findings.quality_metric))
     if setting.quality is None:
-        can_be_measured = findings.quality_metric is None and findings.rate_metric != PROCESS_RATE
-        return Tile(title, fmt.ABSENT, "set measure.quality_metric" if can_be_measured else "")
+        summary = setting.metrics.get("quality")
+        remedy = re.search(r": (set [\w.=]+|[\w.]+ is null)", (summary.reason if summary else None) or "")
+        return Tile(title, fmt.ABSENT, remedy[1] if remedy else "")
     quality, baseline = (
         finding.quality.model_copy(update={"unit": ""}) if finding and finding.quality else None
         for finding in (setting, other)
