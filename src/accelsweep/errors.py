@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 EXIT_OK = 0
-"""Every planned run has an answer, and at least one was measured.
+"""Every planned run has an answer, and at least one could run.
 
 With `--fail-if`, everything was judged, and no interval supports a regression.
 """
 
 EXIT_INCOMPLETE = 1
-"""Some runs have no answer, nothing could be measured, a gate was inconclusive, or something failed; a message says."""
+"""Some runs have no answer, nothing could run, a gate was inconclusive, or something failed; a message says."""
 
 EXIT_INPUT = 2
 """The input is invalid: the message names the fault, its location and the closest valid word. Nothing was written."""

@@ -244,7 +244,7 @@ def test_a_sweep_in_which_nothing_can_run_says_where_to_look(tmp_path, capsys):
     folder = write_plan(tmp_path, plan)
     found = analyse(collect(folder), plan.manifest)
     found.write(folder.findings)
-    print_results(folder)
+    assert not print_results(folder).can_run, "so the command ends with 1"
     first, second, report, _ = capsys.readouterr().out.splitlines()
     assert first == f"{found.recommendation.headline}  [{found.recommendation.certainty}]"
     assert second == "to see what can run here: accelsweep doctor"

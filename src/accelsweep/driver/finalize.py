@@ -37,15 +37,15 @@ _MAX_REFUSALS = 3
 class Summary:
     """What `print_results` reported.
 
-    `measured` and `unsettled` are the numbers of measured runs and of runs without a final outcome. `explained` means
-    that a reason was printed for each run that did not start; `published` means that the copy in MLflow is complete, or
-    that none is expected.
+    `unsettled` is the number of runs without a final outcome. `explained` means that a reason was printed for each run
+    that did not start; `published` means that the copy in MLflow is complete, or that none is expected. `can_run` means
+    that at least one run is supported here.
     """
 
-    measured: int
     unsettled: int
     explained: bool
     published: bool
+    can_run: bool
 
 
 def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Summary:
@@ -112,8 +112,8 @@ def _print_unsettled(folder: SweepFolder, manifest: Manifest, findings: Findings
     for line in _not_run_lines(reasons):
         say(line)
     explained = bool(reasons) and sum(reasons.values()) >= findings.outcomes.get(Outcome.not_run, 0)
-    measured = findings.outcomes.get(Outcome.measured, 0)
-    return Summary(measured, sum(unsettled.values()), explained, published)
+    can_run = any(count for outcome, count in findings.outcomes.items() if outcome is not Outcome.unsupported)
+    return Summary(sum(unsettled.values()), explained, published, can_run)
 
 
 def _failure_lines(folder: SweepFolder, manifest: Manifest, findings: Findings, not_run: Collection[str]) -> list[str]:

@@ -243,7 +243,7 @@ def _conclude(folder: SweepFolder, tracking_uri: str | None, code: int) -> int:
     summary = print_results(folder, tracking_uri)
     if code and not summary.explained:
         warn(f"Snakemake ended early: {why}")
-    complete = summary.measured and not summary.unsettled and not code and summary.published
+    complete = summary.can_run and not summary.unsettled and not code and summary.published
     return EXIT_OK if complete else EXIT_INCOMPLETE
 
 
