@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import random
 import subprocess
 import sys
@@ -28,6 +27,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from accelsweep.devices.linux import usable_cores
 
 BIG = 1.5
 DECIDED = ("faster", "slower", "same")
@@ -57,7 +58,7 @@ def _count_until(end: float) -> None:
 
 
 def _bursts(share: float, mean: float, seed: int) -> None:
-    draw, cores = random.Random(seed), len(os.sched_getaffinity(0))
+    draw, cores = random.Random(seed), usable_cores()
     while True:
         time.sleep(draw.expovariate(1 / (mean * (1 - share) / share)))
         end = time.monotonic() + draw.expovariate(1 / mean)
@@ -149,7 +150,7 @@ def page(quiet: list[Sweep], loud: list[Sweep], options: argparse.Namespace) -> 
         "# The quickstart beside others who use the machine",
         "",
         f"`python benchmarks/bursts.py` wrote this page on {datetime.now(UTC):%Y-%m-%d}. In {options.sweeps} of the "
-        f"sweeps, others used all {len(os.sched_getaffinity(0))} cores in bursts of {options.burst:g} s on average, "
+        f"sweeps, others used all {usable_cores()} cores in bursts of {options.burst:g} s on average, "
         f"{options.share:.0%} of the time. The logs are next to this page.",
         "",
         *rows,

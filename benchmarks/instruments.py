@@ -32,7 +32,8 @@ from entry_rates import by_accelsweep, printed_rate
 from one_run import interval
 from public_scripts import rates_of_same_steps
 
-from accelsweep.devices.cpu import CPUINFO, model_in_cpuinfo
+from accelsweep.devices.cpu import cpu_model
+from accelsweep.devices.linux import usable_cores
 
 PEERS = Path(__file__).resolve().parent / "peers"
 BATCH, LENGTH, WARMUP = 16, 64, 20
@@ -156,8 +157,8 @@ def page(rates: dict[str, list[float]], same: list[float], found: dict[str, str]
         "",
         f"The same training, measured in {rounds} rounds, each instrument once in a round and in random order, about "
         f"{seconds:g} s each: a BERT of {CONFIG['num_hidden_layers']} layers of {CONFIG['hidden_size']} on {LENGTH} "
-        f"random tokens, batch {BATCH}, in Hugging Face's Trainer, on one thread of {model_in_cpuinfo(CPUINFO)} "
-        f"({os.cpu_count()} threads), {datetime.now(UTC):%Y-%m-%d}.",
+        f"random tokens, batch {BATCH}, in Hugging Face's Trainer, on one thread of {cpu_model()} "
+        f"({usable_cores()} threads), {datetime.now(UTC):%Y-%m-%d}.",
         "",
         f"Python {platform.python_version()}, {', '.join(f'{name} {version}' for name, version in found.items())}.",
         "",

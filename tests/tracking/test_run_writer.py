@@ -74,7 +74,7 @@ def test_a_new_layout_version_updates_the_published_runs_in_place(
     for run_id in repeats:
         client.update_run(run_id, name="a name of the old layout")
         client.set_tag(run_id, "obsolete", "yes")
-    monkeypatch.setattr("accelsweep.tracking.snapshot._LAYOUT_VERSION", 3)
+    monkeypatch.setattr("accelsweep.tracking.snapshot._LAYOUT_VERSION", 1000)
     assert not up_to_date(sweep, uri)
     assert publish(sweep, uri).written == len(repeats)
     after = dict(read_store(sweep, uri))
