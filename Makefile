@@ -26,23 +26,22 @@ setup: $(VENV)/.installed ## create .venv with the pinned set and all that devel
 
 package: $(VENV)/.package ## create .venv with accelsweep and the pinned packages that it needs, and no more
 
-# Modules are compiled when they are first imported: most of those that lie in the packages never are. That only pays if
-# what was compiled may be kept. Else each process would compile torch anew.
+# Packages are compiled when they are first imported (install.py). That only pays if what was compiled may be kept. Else
+# each process would compile torch anew.
 unexport PYTHONDONTWRITEBYTECODE
-PIP_INSTALL = PIP_CONSTRAINT=constraints.txt $(RUN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 $(VENV)/.package: constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "accelsweep needs Python 3.11 or later; $$($(PYTHON) --version) found. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
 	@echo "setting up $(VENV): a virtual environment and the pinned packages, once"
 	@test -x $(RUN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP_INSTALL) -e .
+	@$(RUN)/python install.py -e .
 	@touch $@
 	@echo "$(VENV) is ready"
 
 $(VENV)/.installed: $(VENV)/.package
 	@echo "adding to $(VENV) what development needs"
-	@$(PIP_INSTALL) -e '.[dev]'
+	@$(RUN)/python install.py -e '.[dev]'
 	@touch $@
 
 sweep: package ## measure the quickstart on this machine, to a report and a filled MLflow store
