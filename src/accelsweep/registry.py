@@ -319,10 +319,10 @@ def run_options() -> Iterator[RunOption]:
         yield from feature.run_options
 
 
-def config_models(group: str) -> Iterator[Any]:
-    """Yield the models of the features' config keys in a group."""
-    for feature in features():
-        yield from (load(keys.model) for keys in feature.config_keys if keys.group == group)
+@cache
+def config_models(group: str) -> tuple[Any, ...]:
+    """Return the models of the features' config keys in a group."""
+    return tuple(load(keys.model) for feature in features() for keys in feature.config_keys if keys.group == group)
 
 
 def files() -> Iterator[SweepFile]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from accelsweep import registry
@@ -107,6 +108,7 @@ METRIC_TITLES = {"largest_batch": "largest batch"}
 """Metric -> its name in headings, if that is not "rate"."""
 
 
+@cache
 def tasks() -> tuple[Task, ...]:
     """Return all tasks: core tasks first, then those provided by features."""
     return (*_CORE, *(task for feature in registry.features() for task in feature.tasks))
@@ -117,12 +119,16 @@ def task_of(name: str, config: Mapping[str, Any]) -> Task:
 
     Raises KeyError if the task does not exist.
     """
-    named = [task for task in tasks() if task.task == name]
-    matching = (task for task in named if task.when and all(look_up(config, key) == value for key, value in task.when))
-    task = next(matching, None) or next((task for task in named if not task.when), None)
-    if task is None:
-        raise KeyError(name)
-    return task
+    for task in _tasks_named(name):
+        if all(look_up(config, key) == value for key, value in task.when):
+            return task
+    raise KeyError(name)
+
+
+@cache
+def _tasks_named(name: str) -> tuple[Task, ...]:
+    """Return the tasks that `task=NAME` may select, the one without `when` last."""
+    return tuple(sorted((task for task in tasks() if task.task == name), key=lambda task: not task.when))
 
 
 def rates_by_task() -> dict[str, tuple[str, ...]]:

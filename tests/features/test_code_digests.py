@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tiny_sweep import config_with
 
-from accelsweep import registry
+from accelsweep import registry, tasks
 from accelsweep.planning import source_digests
 from accelsweep.planning.source_digests import ImportPath, measured_targets
 from accelsweep.run_config import SettingConfig
@@ -48,6 +49,18 @@ def test_a_changed_feature_changes_the_digests_of_its_settings_and_of_no_others(
     assert changed == {feature}
 
 
+@pytest.fixture
+def features_may_change(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forget, before and after the test, the tasks that were looked up."""
+    for cached in (tasks.tasks, tasks._tasks_named):
+        cached.cache_clear()
+    yield
+    monkeypatch.undo()
+    for cached in (tasks.tasks, tasks._tasks_named):
+        cached.cache_clear()
+
+
+@pytest.mark.usefixtures("features_may_change")
 def test_a_changed_task_of_another_package_changes_the_digests_of_its_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq, least_squares
+import scipy
 
 from accelsweep.analysis.baseline_comparison import Rules, disturbance, make_pair
 from accelsweep.analysis.comparability import incompatibility
@@ -208,7 +208,7 @@ def fit_law(logs: Logs, family: Family) -> Law:
         values = means - np.log(counts) + np.log(_divisor(counts, at))
         return np.asarray(values - values.mean())
 
-    fit = least_squares(
+    fit = scipy.optimize.least_squares(
         residuals,
         (0.05, 0.001),
         jac=lambda at: _jacobian(counts, at),
@@ -272,7 +272,7 @@ def most_devices(contention: float, coherency: float, worth: float) -> int | Non
 
     if added(_MAX_DEVICES) >= 0:
         return None
-    return math.floor(float(brentq(added, 1.0, _MAX_DEVICES)) + _ZERO)
+    return math.floor(float(scipy.optimize.brentq(added, 1.0, _MAX_DEVICES)) + _ZERO)
 
 
 def scaling_laws(curves: Sequence[ScalingCurve], rules: Rules) -> tuple[ScalingLaw, ...]:

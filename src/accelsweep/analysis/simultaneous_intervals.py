@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, special
+import scipy
 
 from accelsweep.analysis.intervals import (
     Family,
@@ -67,7 +67,7 @@ def moderate(variances: Array, degrees: Array, settings: int) -> Moderated:
     their spread determines the prior's degrees of freedom (capped at `analysis.intervals.prior_degrees`).
     """
     half = np.broadcast_to(np.asarray(degrees, dtype=np.float64) / 2.0, variances.shape)
-    logs = np.log(variances) - special.psi(half) + np.log(half)
+    logs = np.log(variances) - scipy.special.psi(half) + np.log(half)
     prior = np.exp(logs.mean(axis=-1))
     spread = logs.var(axis=-1, ddof=1) - trigamma(half).mean(axis=-1)
     cap = prior_degrees(settings)
@@ -93,12 +93,12 @@ def half_widths(variances: Array, counts: Array, settings: int, each: float, pla
 
 def critical(degrees: Array, confidence: float) -> Array:
     """Return the half-widths of two-sided t-intervals in standard errors."""
-    return np.asarray(special.stdtrit(degrees, 1.0 - (1.0 - confidence) / 2.0), dtype=np.float64)
+    return np.asarray(scipy.special.stdtrit(degrees, 1.0 - (1.0 - confidence) / 2.0), dtype=np.float64)
 
 
 def trigamma(x: Array) -> Array:
     """Return the second derivative of the log-gamma function at x > 0: the Hurwitz zeta function zeta(2, x)."""
-    return np.asarray(special.zeta(2.0, x), dtype=np.float64)
+    return np.asarray(scipy.special.zeta(2.0, x), dtype=np.float64)
 
 
 def inverse_trigamma(y: Array) -> Array:
@@ -112,7 +112,7 @@ def inverse_trigamma(y: Array) -> Array:
     x = 0.5 + 1.0 / inner
     for _ in range(50):
         value = trigamma(x)
-        step = value * (1.0 - value / inner) / (-2.0 * special.zeta(3.0, x))
+        step = value * (1.0 - value / inner) / (-2.0 * scipy.special.zeta(3.0, x))
         x = x + step
         if np.all(np.abs(step) <= 1e-10 * x):
             break
@@ -187,7 +187,7 @@ def simultaneous_intervals(
 
 def alpha_spent(alpha: float, fraction: float) -> float:
     """Return how much of the two-sided error `alpha` may be spent once `fraction` of the blocks has been measured."""
-    return 4.0 * float(special.ndtr(special.ndtri(alpha / 4.0) / math.sqrt(min(1.0, fraction))))
+    return 4.0 * float(scipy.special.ndtr(scipy.special.ndtri(alpha / 4.0) / math.sqrt(min(1.0, fraction))))
 
 
 @lru_cache(maxsize=256)
@@ -203,10 +203,10 @@ def nominal_levels(alpha: float, looks: Sequence[int] = LOOKS) -> tuple[float, .
         step = math.sqrt(now - before)
         if number:
             crossing = _crossing_probability(grid, density, step)
-            bound = float(optimize.brentq(lambda at, crossing=crossing, due=due: crossing(at) - due, 0.0, 12.0))
+            bound = float(scipy.optimize.brentq(lambda at, crossing=crossing, due=due: crossing(at) - due, 0.0, 12.0))
         else:
-            bound = -float(special.ndtri(due / 2.0)) * step
-        levels.append(2.0 * float(special.ndtr(-bound / math.sqrt(now))))
+            bound = -float(scipy.special.ndtri(due / 2.0)) * step
+        levels.append(2.0 * float(scipy.special.ndtr(-bound / math.sqrt(now))))
         inside = np.linspace(-bound, bound, _GRID_POINTS)
         distance = inside[:, None] - grid[None, :] if number else inside
         kernel = np.exp(-((distance / step) ** 2) / 2) / (step * math.sqrt(2.0 * math.pi))
@@ -219,7 +219,7 @@ def _crossing_probability(grid: Array, density: Array, step: float) -> Callable[
     """Return a function of `bound`: the probability of crossing it at this look without an earlier crossing."""
 
     def probability(bound: float) -> float:
-        leaves = special.ndtr((grid - bound) / step) + special.ndtr((-bound - grid) / step)
+        leaves = scipy.special.ndtr((grid - bound) / step) + scipy.special.ndtr((-bound - grid) / step)
         return float(np.trapezoid(density * leaves, grid))
 
     return probability
@@ -245,5 +245,5 @@ def repeated_interval(
         return plain
     differences = [a[key] - b[key] for key in a if key in b]
     level = level_after(plain.count, 1.0 - family.each, looks)
-    critical_value = float(special.stdtrit(plain.count - 1, 1.0 - level / 2.0))
+    critical_value = float(scipy.special.stdtrit(plain.count - 1, 1.0 - level / 2.0))
     return Interval(mean(differences), critical_value * math.sqrt(variance(differences) / plain.count), plain.count)

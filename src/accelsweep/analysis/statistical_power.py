@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+import scipy
+
 from accelsweep.analysis.intervals import critical_t, prior_degrees
 from accelsweep.config.sweep_options import CONFIDENCE, REPEATS_MOST, RESOLUTION, THRESHOLD
 from accelsweep.records.estimates import Verdict
@@ -35,8 +37,6 @@ def detection_power(
     A t-statistic with a shifted mean follows the noncentral t distribution (Johnson, Kotz and Balakrishnan, "Continuous
     Univariate Distributions", vol. 2, ch. 31). Returns 0 for fewer than 2 repeats, and 1 or 0 if the noise is 0.
     """
-    from scipy import special  # imported lazily, as in `critical_t`
-
     distance = abs(math.log(ratio)) - math.log1p(threshold)
     if repeats < 2:
         return 0.0
@@ -44,7 +44,7 @@ def detection_power(
         return float(distance > 0.0)
     degrees, standard_error = degrees_of_freedom(repeats, family), noise * math.sqrt(2.0 / repeats)
     critical = critical_t(degrees, confidence, family)
-    return 1.0 - float(special.nctdtr(degrees, distance / standard_error, critical))
+    return 1.0 - float(scipy.special.nctdtr(degrees, distance / standard_error, critical))
 
 
 def smallest_visible_effect(
@@ -61,12 +61,10 @@ def smallest_visible_effect(
     This is the closed-form inverse of `detection_power`, via the noncentrality of the t distribution. None for fewer
     than 2 repeats, which yield no interval.
     """
-    from scipy import special  # imported lazily, as in `critical_t`
-
     if repeats < 2:
         return None
     degrees = degrees_of_freedom(repeats, family)
-    shift = float(special.nctdtrinc(degrees, 1.0 - power, critical_t(degrees, confidence, family)))
+    shift = float(scipy.special.nctdtrinc(degrees, 1.0 - power, critical_t(degrees, confidence, family)))
     return math.expm1(math.log1p(threshold) + shift * noise * math.sqrt(2.0 / repeats))
 
 

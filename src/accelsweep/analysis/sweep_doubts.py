@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import groupby
 from statistics import median, quantiles
 
-from scipy import special
+import scipy
 
 from accelsweep import registry
 from accelsweep.analysis.intervals import MIN_PAIRS, mean
@@ -153,7 +153,7 @@ def drift(baseline: SettingRuns) -> Doubt | None:
     slope = math.fsum(step * rate for step, rate in zip(steps, rates, strict=True)) / squares
     rest = math.fsum((rate - center - slope * step) ** 2 for step, rate in zip(steps, rates, strict=True))
     error = math.sqrt(rest / (count - 2) / squares)
-    if error == 0.0 or abs(slope) / error <= special.stdtrit(count - 2, 1.0 - DRIFT_LEVEL / 2.0):
+    if error == 0.0 or abs(slope) / error <= scipy.special.stdtrit(count - 2, 1.0 - DRIFT_LEVEL / 2.0):
         return None
     change = math.expm1(slope * (count - 1))
     return Doubt(
@@ -216,7 +216,7 @@ def uneven_noise(pairs: Sequence[Pair], family: int) -> list[Doubt | None]:
     for pool in pools(pairs):
         usual, total = float(pool.moderated.prior), sum(pool.counts) - len(pool.counts)
         for index, own, count in zip(pool.members, pool.variances, pool.counts, strict=True):
-            if own / usual > special.fdtri(count - 1, total, 1.0 - NOISE_TEST_LEVEL / max(family, 1)):
+            if own / usual > scipy.special.fdtri(count - 1, total, 1.0 - NOISE_TEST_LEVEL / max(family, 1)):
                 times = math.sqrt(own / usual)
                 message = f"its ratio varies {times:.1f} times as much from block to block as is typical of this sweep"
                 remedy = "check the doubts and environments of its runs; longer windows or more blocks compensate"
@@ -237,7 +237,7 @@ def noisy_baseline(groups: Sequence[SettingRuns], baseline: str | None) -> list[
     for base in (group for group in groups if group.setting == baseline and group.rated):
         others = [group for group in groups if group.setting != baseline and group.rated]
         ratio, own, rest = _variance_ratio(base, [group for group in others if group.hardware == base.hardware])
-        if rest and ratio > special.fdtri(own, rest, 1.0 - NOISE_TEST_LEVEL):
+        if rest and ratio > scipy.special.fdtri(own, rest, 1.0 - NOISE_TEST_LEVEL):
             message = (
                 f"the baseline varies {math.sqrt(ratio):.1f} times as much as the other settings, and every ratio "
                 "inherits its noise"
@@ -321,7 +321,7 @@ def two_cluster_p_value(ordered: Sequence[float]) -> float:
     count, sizes = len(ordered), _cluster_sizes(len(ordered))
     partitions = sum(math.comb(count, size) for size in sizes) / 2.0
     largest = max(_split_t(ordered, size) for size in sizes)
-    return float(min(1.0, 2.0 * partitions * special.stdtr(count - 2, -largest)))
+    return float(min(1.0, 2.0 * partitions * scipy.special.stdtr(count - 2, -largest)))
 
 
 def _cluster_sizes(count: int) -> range:

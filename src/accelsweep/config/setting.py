@@ -103,7 +103,7 @@ def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
     """Apply `change` to every string in `value` except keys; return the same object if nothing changes."""
     if isinstance(value, str):
         return change(value)
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         items = {key: _with_texts(item, change) for key, item in value.items()}
         return value if all(items[key] is value[key] for key in items) else items
     if isinstance(value, list | tuple):

@@ -147,7 +147,8 @@ def _earlier_runs(home: Path, plan: Plan) -> _EarlierRuns:
     from accelsweep.records.run_files import readable_records
 
     folder = SweepFolder(home, plan.manifest.sweep)
-    records = list(readable_records(folder, plan.manifest.wanted_runs()))
+    begun = folder.begun_runs()  # most runs of a large plan have not begun
+    records = list(readable_records(folder, (run for run in plan.manifest.wanted_runs() if run in begun)))
     current = CurrentConditions(folder, plan.manifest.site, since=driver_started_at(folder))
     settled = {record.run for record in records if current.why_rerun(record) is None}
     causes = Counter(current.why_outdated(record) for record in records if record.run not in settled)
@@ -206,6 +207,17 @@ def show_plan(home: Path, plan: Plan, *, as_json: bool = False) -> None:
         say(f"warning: {warning}")
     for line in _job_lines(home, plan.manifest):
         say(line)
+
+
+def show_plan_to_run(home: Path, plan: Plan) -> None:
+    """Print a plan before it is run: one line and its notes if all of its runs have been measured."""
+    runs, settled = plan.manifest.wanted_runs(), _earlier_runs(home, plan).settled
+    if not runs or not settled.issuperset(runs):
+        show_plan(home, plan)
+        return
+    say(f"{plan.manifest.sweep}, revision {plan.manifest.revision}: {len(runs)} runs, {len(runs)} settled already")
+    for note in plan.notes:
+        say(f"note: {note}")
 
 
 def _disturbances(manifest: Manifest, table: PlanTable) -> list[str]:

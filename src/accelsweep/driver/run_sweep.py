@@ -19,7 +19,7 @@ from accelsweep.driver.background_processes import fork_server, sweep_temporary_
 from accelsweep.driver.console import drop_output, say, warn
 from accelsweep.driver.finalize import print_results
 from accelsweep.driver.job_queue import JobQueue, check_jobs_accepted, wait_for_earlier_jobs
-from accelsweep.driver.plan_preview import requested_plan, show_plan
+from accelsweep.driver.plan_preview import requested_plan, show_plan, show_plan_to_run
 from accelsweep.driver.progress_display import SweepProgress
 from accelsweep.driver.request import Request
 from accelsweep.driver.snakefile_functions import check_profile, profile_executor
@@ -275,6 +275,6 @@ def check_and_show_plan(home: Path, request: Request, plan: Plan, budget_seconds
     if scheduler := scheduler_of(manifest.site):
         refuse_without(scheduler, f"the site '{manifest.site.name}'")
     refuse_short_budget(home, plan, budget_seconds)
-    show_plan(home, plan)
+    show_plan_to_run(home, plan)
     left = [block.resources for block in manifest.blocks if not folder.done(block.name).exists()]
     check_jobs_accepted(manifest.site, left, warn)

@@ -259,7 +259,8 @@ def estimate(plan: Plan, settled: Collection[str] = (), observed: ObservedTimes 
     blocks = {block: runs for block, runs in blocks.items() if runs}
     runs_left = sum(map(len, blocks.values()))
     breaks = len(blocks) * observed.between_blocks + ASSUMED_AROUND_SECONDS * bool(blocks)
-    allocations = [each for block, runs in blocks.items() for each in _allocations(plan, block, runs, observed)]
+    spans = {setting.name: _run_span(plan, setting, observed) for setting in plan.settings}
+    allocations = [each for block, runs in blocks.items() for each in _allocations(plan, block, runs, spans)]
     seconds = [each.seconds for each in allocations]
     unpriced = sorted({each.accelerator for each in allocations if each.usd_per_hour is None})
     usd_reason = None if allocations else "no runs are left"
@@ -277,18 +278,20 @@ def estimate(plan: Plan, settled: Collection[str] = (), observed: ObservedTimes 
     )
 
 
+def _run_span(plan: Plan, setting: Setting, observed: ObservedTimes) -> Span:
+    """Return the seconds that one run of the setting takes."""
+    limits, config = plan.manifest.options.limits, setting.config
+    expected = observed.seconds(setting.name, config, is_emulated=is_emulated(config, plan.manifest.site))
+    # If runs of this setting took less time than the window, the next run is expected to take as little.
+    least = min(expected, config.measure.min_seconds)
+    return Span(least, expected, max(expected, (1 + limits.retries) * (limits.run_seconds + limits.stop_grace_seconds)))
+
+
 def _allocations(
-    plan: Plan, block: PlannedBlock, runs: Sequence[Setting], observed: ObservedTimes
+    plan: Plan, block: PlannedBlock, runs: Sequence[Setting], spans: Mapping[str, Span]
 ) -> list[_Allocation]:
     """Return the allocations for a block's remaining `runs`; a job's upper bound is based on its time limit."""
-    limits, site = plan.manifest.options.limits, plan.manifest.site
-    run_limit = (1 + limits.retries) * (limits.run_seconds + limits.stop_grace_seconds)
-    seconds = []
-    for setting in runs:
-        expected = observed.seconds(setting.name, setting.config, is_emulated=is_emulated(setting.config, site))
-        # If runs of this setting took less time than the window, the next run is expected to take as little.
-        least = min(expected, setting.config.measure.min_seconds)
-        seconds.append(Span(least, expected, max(expected, run_limit)))
+    site, seconds = plan.manifest.site, [spans[setting.name] for setting in runs]
     if site.scheduler == "local":
         return [
             _Allocation(span, config.accelerator, config.world_size * config.on_gpu, _usd_per_hour(plan, config))

@@ -6,9 +6,7 @@ invalid input leaves no trace. `write_plan` then writes the blocks and, finally,
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -157,83 +155,71 @@ def make_plan(
         raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; for fewer, set repeats=N")
     home = home.resolve()
     compositions = {} if compositions is None else compositions
-    with _raised_gc_threshold():
-        project = None if versioned else measured_project(home, entry, overrides)
-        measured = versioned.entry if versioned else None
-        if project is not None:
-            script = project.measured.default_name
-            varied = None if part else DEFAULT_MINUTES if minutes is None else minutes
-            earlier = earlier_manifest(SweepFolder(home, name or _typed_name(overrides) or script))
-            grid, sources, measured, overrides = entry_grid(project, overrides, earlier, trial, varied, compositions)
-        else:
-            grid, sources = (versioned.grid, versioned.sources) if versioned else project_grid(home, overrides, {})
-        folder = _sweep_folder(home, name, grid, None if measured is None else measured.default_name)
-        previous = read_previous_plan(folder)
-        before = previous.manifest
-        if before is None:
-            _refuse_reserved_name(folder)
-        batches = {batch.search: batch for batch in before.found_batches} if before else {}
-        if auto_batch_size.required_searches(grid.points, grid.settings.values()):
-            if versioned:
-                raise InputError(
-                    "batch_size=auto could give each version a different batch size: set batch_size to a number"
-                )
-            grid, sources, batches = grid_with_batch_sizes(home, overrides, folder.name, batches, search_results or {})
-        if part is not None:
-            repeats = {"repeats": part.repeats, "added_repeats": 0, "auto_repeats": False}
-            options = grid.options.model_copy(update=repeats)
-        else:
-            requested = RepeatRequest(add_repeats, total_repeats, until_decided, decided_at)
-            options = with_repeats(grid.options, before.options if before else None, requested)
-        refuse_too_many(options, len(grid.settings))
-        for report_options in registry.loaded("report_options"):
-            options = options.model_copy(update={"report": report_options(options.report, home)})
-        baseline, baseline_notes = choose_baseline(grid)
-        if versioned:  # each setting has its own baseline, and none is in every block
-            options, baseline_notes = _with_one_baseline_run(options), ()
-        blocks = design_blocks(folder, grid, options, baseline, previous.blocks, part)
-        manifest = build_manifest(
-            folder.name,
-            overrides,
-            grid,
-            options,
-            baseline,
-            blocks,
-            sources,
-            previous,
-            compared=tuple(tree.version for tree in versioned.trees) if versioned else (),
-            profile=_profile(profile, before),
-            found_batches=tuple(batches.values()),
-            part=part,
-            entry=measured,
-        )
-        searches = auto_batch_size.required_searches(grid.points, grid.settings.values())
-        search_notes = auto_batch_size.search_notes(batches[name] for name in searches if name in batches)
-        script_notes: tuple[str, ...] = () if project is None else (project.note(),)
-        if measured is not None and measured.trial is not None:
-            script_notes += tuple(measured.trial.notes())
-        notes = (*script_notes, *grid.notes, *baseline_notes, *search_notes, *_pilot_note(options), *previous.notes)
-        return Plan(
-            manifest,
-            blocks.new,
-            tuple(grid.settings.values()),
-            notes,
-            before,
-            previous.damaged,
-            versioned,
-            {"entry": entry, "minutes": minutes, "compositions": compositions},
-        )
-
-
-@contextmanager
-def _raised_gc_threshold() -> Iterator[None]:
-    """Raise the GC threshold while expanding large grids, whose thousands of settings contain no reference cycles."""
-    threshold = gc.get_threshold()
-    gc.set_threshold(100_000, *threshold[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*threshold)
+    project = None if versioned else measured_project(home, entry, overrides)
+    measured = versioned.entry if versioned else None
+    if project is not None:
+        script = project.measured.default_name
+        varied = None if part else DEFAULT_MINUTES if minutes is None else minutes
+        earlier = earlier_manifest(SweepFolder(home, name or _typed_name(overrides) or script))
+        grid, sources, measured, overrides = entry_grid(project, overrides, earlier, trial, varied, compositions)
+    else:
+        grid, sources = (versioned.grid, versioned.sources) if versioned else project_grid(home, overrides, {})
+    folder = _sweep_folder(home, name, grid, None if measured is None else measured.default_name)
+    previous = read_previous_plan(folder)
+    before = previous.manifest
+    if before is None:
+        _refuse_reserved_name(folder)
+    batches = {batch.search: batch for batch in before.found_batches} if before else {}
+    if auto_batch_size.required_searches(grid.points, grid.settings.values()):
+        if versioned:
+            raise InputError(
+                "batch_size=auto could give each version a different batch size: set batch_size to a number"
+            )
+        grid, sources, batches = grid_with_batch_sizes(home, overrides, folder.name, batches, search_results or {})
+    if part is not None:
+        repeats = {"repeats": part.repeats, "added_repeats": 0, "auto_repeats": False}
+        options = grid.options.model_copy(update=repeats)
+    else:
+        requested = RepeatRequest(add_repeats, total_repeats, until_decided, decided_at)
+        options = with_repeats(grid.options, before.options if before else None, requested)
+    refuse_too_many(options, len(grid.settings))
+    for report_options in registry.loaded("report_options"):
+        options = options.model_copy(update={"report": report_options(options.report, home)})
+    baseline, baseline_notes = choose_baseline(grid)
+    if versioned:  # each setting has its own baseline, and none is in every block
+        options, baseline_notes = _with_one_baseline_run(options), ()
+    blocks = design_blocks(folder, grid, options, baseline, previous.blocks, part)
+    manifest = build_manifest(
+        folder.name,
+        overrides,
+        grid,
+        options,
+        baseline,
+        blocks,
+        sources,
+        previous,
+        compared=tuple(tree.version for tree in versioned.trees) if versioned else (),
+        profile=_profile(profile, before),
+        found_batches=tuple(batches.values()),
+        part=part,
+        entry=measured,
+    )
+    searches = auto_batch_size.required_searches(grid.points, grid.settings.values())
+    search_notes = auto_batch_size.search_notes(batches[name] for name in searches if name in batches)
+    script_notes: tuple[str, ...] = () if project is None else (project.note(),)
+    if measured is not None and measured.trial is not None:
+        script_notes += tuple(measured.trial.notes())
+    notes = (*script_notes, *grid.notes, *baseline_notes, *search_notes, *_pilot_note(options), *previous.notes)
+    return Plan(
+        manifest,
+        blocks.new,
+        tuple(grid.settings.values()),
+        notes,
+        before,
+        previous.damaged,
+        versioned,
+        {"entry": entry, "minutes": minutes, "compositions": compositions},
+    )
 
 
 def _sweep_folder(home: Path, name: str | None, grid: CheckedGrid, script: str | None = None) -> SweepFolder:

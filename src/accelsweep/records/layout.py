@@ -159,6 +159,11 @@ class SweepFolder:
         """A run's folder; contains record.json, steps.parquet, run.log, and the earlier attempts in `attempts/`."""
         return self.root / RUNS_FOLDER / check_file_name(name)
 
+    def begun_runs(self) -> set[str]:
+        """The names of the runs that have a folder."""
+        folder = self.root / RUNS_FOLDER
+        return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+
     def record(self, run: str) -> Path:
         """A run's record."""
         return self.run(run) / RECORD_FILE

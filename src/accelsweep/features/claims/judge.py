@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from scipy import special
+import scipy
 
 from accelsweep.analysis.baseline_comparison import disturbance, outcome_summary
 from accelsweep.analysis.comparability import incompatibility, with_search_brackets
@@ -181,8 +181,8 @@ def share(times: int, of: int, family: Family, unit: str) -> Estimate:
     The interval is exact: its coverage is at least the family's confidence, even at 0 and 1. `of` is at least 1.
     """
     tail = (1.0 - family.each) / 2.0
-    low = float(special.betaincinv(times, of - times + 1, tail)) if times else 0.0
-    high = float(special.betaincinv(times + 1, of - times, 1.0 - tail)) if times < of else 1.0
+    low = float(scipy.special.betaincinv(times, of - times + 1, tail)) if times else 0.0
+    high = float(scipy.special.betaincinv(times + 1, of - times, 1.0 - tail)) if times < of else 1.0
     return Estimate(
         value=round_significant(times / of),
         low=round_significant(low),

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import special
+import scipy
 
 from accelsweep.analysis.intervals import Family, Interval, critical_t, mean, variance
 from accelsweep.analysis.simultaneous_intervals import moderate
@@ -94,7 +94,7 @@ def _sqrt(squared: float) -> float:
 
 def _within_interval(square: float, degrees: int, tail: float) -> tuple[float, float]:
     """Return the exact chi-square interval of a standard deviation, given its mean square."""
-    low, high = (math.sqrt(degrees * square / float(special.chdtri(degrees, p))) for p in (tail, 1.0 - tail))
+    low, high = (math.sqrt(degrees * square / float(scipy.special.chdtri(degrees, p))) for p in (tail, 1.0 - tail))
     return low, high
 
 
@@ -125,8 +125,8 @@ def _difference_interval(
 def _f_quantile(tail: float, first: int, second: int | None = None) -> float:
     """Return the value that F exceeds with probability `tail`; `second` defaults to infinite degrees of freedom."""
     if second is None:
-        return float(special.chdtri(first, tail)) / first
-    return float(special.fdtri(first, second, 1.0 - tail))
+        return float(scipy.special.chdtri(first, tail)) / first
+    return float(scipy.special.fdtri(first, second, 1.0 - tail))
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Deviation:
         """
         if self.reason is not None or self.center + critical_t(self.count - 1, confidence) * self.group_error >= bound:
             return 1.0
-        return min(1.0, 2.0 * float(special.stdtr(self.degrees, (self.center - bound) / self.error)))
+        return min(1.0, 2.0 * float(scipy.special.stdtr(self.degrees, (self.center - bound) / self.error)))
 
     def __neg__(self) -> Deviation:
         """Return the deviation with its sign flipped."""

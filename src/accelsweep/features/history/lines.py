@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import special
+import scipy
 
 from accelsweep.analysis.baseline_comparison import disturbance, rate_estimate
 from accelsweep.analysis.intervals import Family, Interval, critical_t, exponential_estimate, mean, variance
@@ -34,7 +34,7 @@ MIN_POINTS = 4
 _ROUNDING = 1e-9
 """A relative spread below this is rounding error, not noise."""
 
-_MEDIAN_DIFFERENCE = math.sqrt(2.0) * float(special.ndtri(0.75))
+_MEDIAN_DIFFERENCE = math.sqrt(2.0) * float(scipy.special.ndtri(0.75))
 """The median absolute difference between two normally distributed values with standard deviation 1."""
 
 

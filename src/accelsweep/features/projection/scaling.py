@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from scipy import special
+import scipy
 
 from accelsweep.devices.datasheets import Datasheet, datasheet
 from accelsweep.features.projection.model import Projection, Range
@@ -74,7 +74,7 @@ def _efficiency_of(device: Datasheet, count: int) -> Efficiency | None:
     if len(values) < MIN_EFFICIENCIES:
         return None
     middle, spread = statistics.mean(values), statistics.stdev(values) * math.sqrt(1 + 1 / len(values))
-    half = float(special.stdtrit(len(values) - 1, 0.95)) * spread
+    half = float(scipy.special.stdtrit(len(values) - 1, 0.95)) * spread
     low, value, high = (math.exp(min(0.0, middle + sign * half)) for sign in (-1, 0, 1))
     return Efficiency(value, low, high, f"{len(values)} published rates {whose} (Lambda, deeplearning-benchmark)")
 
