@@ -34,7 +34,7 @@ def test_one_command_measures_a_sweep_and_nothing_twice(any_home):
     assert (home.path / "mlflow.db").exists()
     jobs = home.submitted()
     assert len(jobs) == 1
-    assert "0 new" in home.run()
+    assert "2 runs, 2 settled already" in home.run()
     assert home.submitted() == jobs
 
 

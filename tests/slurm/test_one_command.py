@@ -102,7 +102,7 @@ def test_a_sweep_goes_through_slurm_to_its_report(home):
     assert [number for _, number in threads] == [2]
     told_of_jobs(home)
     jobs, before = home.submitted(), {run: record.started_at for run, record in records.items()}
-    assert "0 new" in home.run(*sizes)  # nothing is submitted again
+    assert re.search(r"(\d+) runs, \1 settled already", home.run(*sizes))  # nothing is submitted again
     assert {run: record.started_at for run, record in home.records().items()} == before
     assert home.submitted() == jobs
 
