@@ -26,8 +26,8 @@ setup: $(VENV)/.installed ## create .venv with the pinned set and all that devel
 
 package: $(VENV)/.package ## create .venv with accelsweep and the pinned packages that it needs, and no more
 
-# Packages are compiled when they are first imported (install.py). That only pays if what was compiled may be kept. Else
-# each process would compile torch anew.
+# install.py leaves the packages uncompiled: Python compiles a module when it is first imported. That only pays off if
+# Python may store the result; otherwise every process would compile torch again.
 unexport PYTHONDONTWRITEBYTECODE
 
 $(VENV)/.package: constraints.txt pyproject.toml
@@ -66,8 +66,8 @@ check: setup ## formatting, lint, types, layers, security, workflow lint
 audit: ## look the pinned set up among the known vulnerabilities (needs the network and pipx)
 	@pipx run --spec pip-audit==2.10.1 pip-audit --requirement constraints.txt --no-deps --disable-pip --strict
 
-lock: ## write requirements.lock anew: the pinned set for Linux on x86-64, each file with its hash (needs the network and pipx)
-	@pipx run --spec uv==0.13.9 uv pip compile pyproject.toml --extra dev --constraint constraints.txt --generate-hashes \
+lock: setup ## write requirements.lock anew: the pinned set for Linux on x86-64, each file with its hash (needs the network)
+	@$(RUN)/uv pip compile pyproject.toml --extra dev --constraint constraints.txt --generate-hashes \
 	  --python-version 3.11.5 --python-platform x86_64-manylinux_2_28 --no-annotate --quiet \
 	  --custom-compile-command 'make lock' --output-file requirements.lock
 

@@ -1,8 +1,7 @@
-"""Install requirements into the virtual environment whose Python runs this, as in `python install.py -e .`, with uv.
+"""Installs requirements into the virtual environment whose Python runs this, as in `python install.py -e .`, with uv.
 
-uv downloads and unpacks packages in parallel. It does not read pip's settings, which may name a mirror without which
-nothing can be installed, so this passes on the places where pip looks for packages. Where uv cannot install, or with
-INSTALLER=pip, pip does.
+uv downloads and unpacks packages in parallel. It does not read pip's settings, which may name a mirror or a proxy
+without which nothing can be installed, so they are passed on. If uv cannot install, or with INSTALLER=pip, pip does.
 """
 
 import ast
@@ -11,17 +10,28 @@ import subprocess
 import sys
 from pathlib import Path
 
-UV = "uv==0.13.9"
-CONSTRAINTS = Path(__file__).with_name("constraints.txt")
+CONSTRAINTS = str(Path(__file__).with_name("constraints.txt"))
+
+UV_OPTIONS = {
+    "index-url": "--index-url",
+    "extra-index-url": "--extra-index-url",
+    "find-links": "--find-links",
+    "trusted-host": "--allow-insecure-host",
+    "constraint": "--constraint",
+}
+"""pip's setting, which may have several values -> the option of uv with the same meaning."""
+
+UV_VARIABLES = {"cert": "SSL_CERT_FILE", "proxy": "ALL_PROXY"}
+"""pip's setting -> the environment variable from which uv reads it."""
 
 
 def pip(*arguments: str) -> list[str]:
-    """A command of this environment's pip."""
+    """Return a command of this environment's pip."""
     return [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
 
 
 def pip_settings() -> dict[str, str]:
-    """What pip's files and variables set for `pip install`; variables win over files, as they do in pip."""
+    """Return the settings of `pip install`. As in pip, environment variables take precedence over files."""
     listed = subprocess.run(pip("config", "list"), check=True, capture_output=True, text=True).stdout
     found: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
     for line in listed.splitlines():
@@ -33,10 +43,9 @@ def pip_settings() -> dict[str, str]:
 
 
 def uv_options(settings: dict[str, str]) -> list[str]:
-    """Give options to uv for the package sources in `settings`, and for choosing among several of them as pip does."""
-    options = ["--index-strategy", "unsafe-best-match"]
-    for key in ("index-url", "extra-index-url", "find-links", "trusted-host", "constraint"):
-        option = {"trusted-host": "--allow-insecure-host"}.get(key, f"--{key}")
+    """Return the options with which uv looks for packages where pip would."""
+    options = ["--index-strategy", "unsafe-best-match"]  # as in pip, the newest version of all indexes
+    for key, option in UV_OPTIONS.items():
         for value in settings.get(key, "").split():
             options += [option, value]
     if settings.get("no-index", "").lower() in ("1", "true", "yes", "on"):
@@ -44,25 +53,25 @@ def uv_options(settings: dict[str, str]) -> list[str]:
     return options
 
 
-def with_uv(requirements: list[str]) -> bool:
-    """Whether uv installed `requirements`. If not, says why."""
-    if subprocess.run(pip("install", "--quiet", UV), check=False).returncode:
+def install_with_uv(requirements: list[str]) -> bool:
+    """Install `requirements` with uv, which is installed first; return whether that worked."""
+    if subprocess.run(pip("install", "--quiet", "--constraint", CONSTRAINTS, "uv"), check=False).returncode:
         return False
     settings = pip_settings()
+    variables = {variable: settings[key] for key, variable in UV_VARIABLES.items() if key in settings}
     uv = [str(Path(sys.executable).with_name("uv")), "pip", "install", "--quiet", "--python", sys.executable]
-    certificates = {"SSL_CERT_FILE": settings["cert"]} if "cert" in settings else {}
-    command = [*uv, "--constraint", str(CONSTRAINTS), *uv_options(settings), *requirements]
-    return subprocess.run(command, check=False, env=certificates | os.environ).returncode == 0
+    command = [*uv, "--constraint", CONSTRAINTS, *uv_options(settings), *requirements]
+    return subprocess.run(command, check=False, env=variables | os.environ).returncode == 0
 
 
 def main(requirements: list[str]) -> int:
-    """Installs `requirements`, in pip's notation, under the pins of constraints.txt; returns an exit status."""
+    """Install `requirements`, written as for pip, with the versions in constraints.txt; return an exit status."""
     if os.environ.get("INSTALLER") != "pip":
-        if with_uv(requirements):
+        if install_with_uv(requirements):
             return 0
         print("uv could not install this (see above); trying pip, which takes longer", file=sys.stderr)
-    # Modules are compiled when they are first imported: most of those that lie in the packages never are.
-    environment = os.environ | {"PIP_CONSTRAINT": str(CONSTRAINTS)}
+    # Python compiles each module when it is first imported: most of those in the packages never are.
+    environment = os.environ | {"PIP_CONSTRAINT": CONSTRAINTS}
     command = pip("install", "--quiet", "--no-compile", *requirements)
     return subprocess.run(command, check=False, env=environment).returncode
 

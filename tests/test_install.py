@@ -12,7 +12,7 @@ INSTALL: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[1] / "instal
 @pytest.fixture(autouse=True)
 def only_these_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of pip's settings that is the only one, apart from those of the whole system."""
-    for name in ("PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX", "PIP_CONSTRAINT"):
+    for name in ("PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX", "INSTALLER"):
         monkeypatch.delenv(name, raising=False)
     file = tmp_path / "pip.conf"
     monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
@@ -27,12 +27,12 @@ def uv_options() -> list[str]:
 def test_uv_looks_for_packages_where_pip_would(only_these_settings: Path) -> None:
     only_these_settings.write_text(
         "[global]\nindex-url = https://mirror.example/simple\nextra-index-url =\n    https://a.example\n    https://b.example\n"
-        "trusted-host = mirror.example\n[install]\nfind-links = /wheels\n"
+        "trusted-host = mirror.example\n[install]\nfind-links = /wheels /more-wheels\n"
     )
     options = " ".join(uv_options())
     assert "--index-url https://mirror.example/simple" in options
     assert "--extra-index-url https://a.example --extra-index-url https://b.example" in options
-    assert "--find-links /wheels" in options
+    assert "--find-links /wheels --find-links /more-wheels" in options
     assert "--allow-insecure-host mirror.example" in options
 
 

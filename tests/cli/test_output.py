@@ -19,7 +19,7 @@ from accelsweep.cli.status import print_status
 from accelsweep.cli.sweeps import compare_sweeps, print_config, write_starter
 from accelsweep.config.setting import label
 from accelsweep.driver.finalize import print_results
-from accelsweep.driver.plan_preview import estimate_remaining, plan_to_show, show_plan
+from accelsweep.driver.plan_preview import estimate_remaining, plan_to_show, show_plan, show_plan_to_run
 from accelsweep.driver.request import FIRST_COMMANDS, Request
 from accelsweep.driver.run_sweep import run_sweep
 from accelsweep.errors import InputError
@@ -163,8 +163,21 @@ def test_runs_measured_with_other_software_count_as_missing(measured, capsys):
     older = replace(record.fingerprint, software={"torch": "1.0", "lightning": "1.0"})
     record.model_copy(update={"fingerprint": older}).write(folder.record(record.run))
     assert estimate_remaining(home, plan).runs_left == 1
-    show_plan(home, plan)
-    assert f"{len(runs)} runs, {len(runs) - 1} settled already" in capsys.readouterr().out
+    show_plan_to_run(home, plan)
+    shown = capsys.readouterr().out
+    assert f"{len(runs)} runs, {len(runs) - 1} settled already" in shown
+    assert "measured already" in shown, "the table of settings"
+    assert "left: 1 run, about" in shown
+
+
+def test_a_plan_without_runs_left_is_shown_without_its_table_but_says_what_cannot_run(measured, capsys):
+    plan, folder = measured("repeats=1", "accelerator=cpu,mps")
+    count = len(plan.manifest.wanted_runs())
+    show_plan_to_run(folder.home, plan)
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first == f"quickstart, revision 1: {count} runs, {count} settled already; nothing is left to measure"
+    assert [line.partition(":")[0] for line in others] == ["unsupported"]
+    assert "Apple GPU" in others[0]
 
 
 def test_the_visible_difference_uses_the_measured_noise_as_in_the_report(measured, capsys):

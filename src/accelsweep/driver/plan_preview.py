@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from pydantic import Field
 
-from accelsweep.config.setting import shared_devices
+from accelsweep.config.setting import label, shared_devices
 from accelsweep.driver.auto_batch_size import announce_searches, plan_or_searches
 from accelsweep.driver.console import Listing, say, show, warn
 from accelsweep.driver.json_output import Answer
@@ -27,9 +27,11 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.records.sweep_progress import outdated_text
 from accelsweep.schedulers.job_environment import withheld_variables
 from accelsweep.schedulers.select import scheduler_of
-from accelsweep.significant_digits import approximate_duration
+from accelsweep.significant_digits import approximate_duration, count_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from accelsweep.driver.request import Request
     from accelsweep.planning.auto_batch_size import SearchResults
     from accelsweep.planning.cost_estimate import ObservedTimes, PlanEstimate
@@ -167,10 +169,13 @@ def estimate_remaining(home: Path, plan: Plan) -> PlanEstimate:
 
 def preview_table(home: Path, plan: Plan) -> PlanTable:
     """Return the plan as a table, with the settled runs and the durations and noise observed in earlier runs."""
+    return _table(home, plan, _earlier_runs(home, plan))
+
+
+def _table(home: Path, plan: Plan, earlier: _EarlierRuns) -> PlanTable:
     from accelsweep.planning.cost_estimate import plan_table
 
-    earlier, manifest = _earlier_runs(home, plan), plan.manifest
-    noise = None
+    manifest, noise = plan.manifest, None
     if earlier.recorded:  # otherwise neither scipy nor pyarrow is needed
         from accelsweep.analysis.analyse_sweep import observed_noise
         from accelsweep.analysis.collect import read_runs
@@ -189,19 +194,32 @@ def show_plan(home: Path, plan: Plan, *, as_json: bool = False) -> None:
     table = preview_table(home, plan)
     if as_json:
         say(PlanAnswer(**dict(table), warnings=tuple(_disturbances(plan.manifest, table))).text())
+    else:
+        _print_plan(home, plan, table)
+
+
+def show_plan_to_run(home: Path, plan: Plan) -> None:
+    """Print a plan that is about to be run, without its table of settings if all of its runs are settled."""
+    earlier, manifest = _earlier_runs(home, plan), plan.manifest
+    count = len(manifest.wanted_runs())
+    if not count or not earlier.settled.issuperset(manifest.wanted_runs()):
+        _print_plan(home, plan, _table(home, plan, earlier))
         return
+    say(
+        f"{manifest.sweep}, revision {manifest.revision}: {count_of(count, 'run')}, {count} settled already; "
+        "nothing is left to measure"
+    )
+    for line in (*_reason_lines(manifest), *(f"note: {note}" for note in plan.notes)):
+        say(line)
+
+
+def _print_plan(home: Path, plan: Plan, table: PlanTable) -> None:
     devices = shared_devices(plan.manifest.axes, (setting.config for setting in plan.settings))
     if table.settings:
         show(_settings_table(table, devices))
     else:
         say(f"{table.sweep}, revision {table.revision}: nothing to measure, because no setting can run{devices}")
-    for heading, rows in (("unsupported", table.unsupported), ("excluded", table.excluded)):
-        labels_by_reason: dict[str, list[str]] = defaultdict(list)
-        for row in rows:
-            labels_by_reason[row.reason].append(row.label)
-        for reason, labels in labels_by_reason.items():
-            say(f"{heading}: {len(labels)} x {reason} ({labels[0]}{', ...' if labels[1:] else ''})")
-    for line in summary_lines(table):
+    for line in (*_reason_lines(plan.manifest), *summary_lines(table)):
         say(line)
     for warning in _disturbances(plan.manifest, table):
         say(f"warning: {warning}")
@@ -209,15 +227,16 @@ def show_plan(home: Path, plan: Plan, *, as_json: bool = False) -> None:
         say(line)
 
 
-def show_plan_to_run(home: Path, plan: Plan) -> None:
-    """Print a plan before it is run: one line and its notes if all of its runs have been measured."""
-    runs, settled = plan.manifest.wanted_runs(), _earlier_runs(home, plan).settled
-    if not runs or not settled.issuperset(runs):
-        show_plan(home, plan)
-        return
-    say(f"{plan.manifest.sweep}, revision {plan.manifest.revision}: {len(runs)} runs, {len(runs)} settled already")
-    for note in plan.notes:
-        say(f"note: {note}")
+def _reason_lines(manifest: Manifest) -> Iterator[str]:
+    """Yield a line for each reason why settings cannot run or are excluded."""
+    labels: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for setting in manifest.settings:
+        if setting.unsupported is not None:
+            labels["unsupported", setting.unsupported].append(label(setting.axes))
+    for excluded in manifest.excluded:
+        labels["excluded", excluded.because].append(label(excluded.axes))
+    for (heading, reason), these in labels.items():
+        yield f"{heading}: {len(these)} x {reason} ({these[0]}{', ...' if these[1:] else ''})"
 
 
 def _disturbances(manifest: Manifest, table: PlanTable) -> list[str]:
@@ -268,12 +287,12 @@ def summary_lines(table: PlanTable) -> list[str]:
     new = sum(block.new for block in table.blocks)
     outdated = outdated_text(table.outdated)
     lines = [
-        f"{len(table.blocks)} blocks ({new} new), {table.wanted} runs, {table.settled} settled already"
-        f"{f' ({outdated})' if outdated else ''}"
+        f"{count_of(len(table.blocks), 'block')} ({new} new), {count_of(table.wanted, 'run')}, "
+        f"{table.settled} settled already{f' ({outdated})' if outdated else ''}"
     ]
     if estimate.runs_left:
         duration = approximate_duration(60 * estimate.minutes.expected)
-        lines.append(f"left: {estimate.runs_left} runs, about {duration} ({estimate.basis})")
+        lines.append(f"left: {count_of(estimate.runs_left, 'run')}, about {duration} ({estimate.basis})")
         hours, usd = estimate.gpu_hours, estimate.usd
         gpus = f"about {hours.expected:.2f} GPU-hours (at most {hours.most:.2f})" if hours.most else ""
         if usd:
