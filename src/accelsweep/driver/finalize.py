@@ -151,7 +151,7 @@ def _results_table(findings: Findings) -> Listing:
     if final.isdisjoint(findings.outcomes):
         tried = []  # the reasons are printed below
     shared = f", all with {findings.shared}" if findings.shared else ""
-    title = f"{findings.sweep}: {findings.repeats} repeats{shared}"
+    title = f"{findings.sweep}: {fmt.count(findings.repeats, 'repeat')}{shared}"
     return Listing(title, headings, tuple(map(_row, tried)), numbers=headings[1:3])
 
 
