@@ -1,12 +1,12 @@
 """The cost of the last steps for a large sweep: collect, analyse and report of 10 000 runs of 200 steps.
 
-    python benchmarks/report.py [--settings 1000] [--repeats 10] [--keep HOME]
+    python benchmarks/report.py [--settings 1000] [--repeats 10] [--keep HOME] [--json]
 
 The sweep is written first, by a process of its own. Its records are copies of the quickstart's committed record, with
 other axes and rates, and 200 steps beside each. Every setting at the far corner of the grid has a run out of memory.
 Then each part is timed, its imports included. The process's largest memory and the page's size are printed beside the
 aims. Processor time tells how far a busy machine stretched the seconds. `--keep` writes the sweep below HOME and keeps
-it there, so that the page can be looked at.
+it there, so that the page can be looked at. `--json` prints the figures on one line of JSON instead.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import json
 import math
 import multiprocessing
 import random
@@ -181,7 +182,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--settings", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--keep", type=Path, metavar="HOME", help="write the sweep below HOME, and keep it")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         home = options.keep or Path(temporary)
@@ -195,16 +197,21 @@ def main() -> None:
         begin = time.process_time()
         seconds, page = measure(folder)
         cpu_seconds = time.process_time() - begin
-        files = {"HTML": page, "findings": folder.findings, "records": folder.records}
-        sizes = {name: path.stat().st_size / 1e6 for name, path in files.items()}
+        files = {"html": page, "findings": folder.findings, "records": folder.records}
+        sizes = {name: path.stat().st_size for name, path in files.items()}
         runs = len(Manifest.read(folder.manifest).wanted_runs())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    if options.json:
+        figures = {"runs": runs, "seconds": seconds, "cpu_seconds": cpu_seconds, "peak_mib": peak, "bytes": sizes}
+        print(json.dumps(figures))
+        return
     parts = ", ".join(f"{name} {value:.1f}" for name, value in seconds.items())
+    megabytes = {name: size / 1e6 for name, size in sizes.items()}
     print(f"runs     {runs} of {STEPS} steps")
     print(f"time     {sum(seconds.values()):.1f} s ({parts}), CPU {cpu_seconds:.1f} s, aim {AIMS['seconds']:.0f} s")
     print(f"memory   {peak:.0f} MiB at its largest, aim {AIMS['MiB']:.0f} MiB")
-    print(f"HTML     {sizes['HTML']:.2f} MB, aim {AIMS['MB of HTML']:.0f} MB")
-    print(f"beside   findings.json {sizes['findings']:.1f} MB, records.parquet {sizes['records']:.1f} MB")
+    print(f"HTML     {megabytes['html']:.2f} MB, aim {AIMS['MB of HTML']:.0f} MB")
+    print(f"beside   findings.json {megabytes['findings']:.1f} MB, records.parquet {megabytes['records']:.1f} MB")
 
 
 if __name__ == "__main__":
