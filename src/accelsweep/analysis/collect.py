@@ -6,8 +6,8 @@ rows are also written to `records.parquet` for other programs; accelsweep itself
 
 from __future__ import annotations
 
+import hashlib
 import io
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -21,14 +21,14 @@ from accelsweep import registry
 from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.schema import checked_config
 from accelsweep.errors import DamagedFile
-from accelsweep.files import set_aside, set_aside_non_file, sha256_file, write_bytes_atomically
+from accelsweep.files import read_regular, set_aside, set_aside_non_file, write_bytes_atomically
 from accelsweep.metrics import Metric
 from accelsweep.plain_json import canonical_json
 from accelsweep.records.early_decisions import decided_runs
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.not_run_reasons import not_run_reason_with_remedy
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_files import block_or_none, read_record, read_record_at
+from accelsweep.records.run_files import block_or_none, check_record, read_record_at
 from accelsweep.records.run_record import Record
 from accelsweep.redaction import without_secrets
 from accelsweep.results import Effective, Outcome, Traits
@@ -107,17 +107,27 @@ _Part = TypeVar("_Part", SettingConfig, Effective, Traits, Mapping[str, Any])
 
 
 class _Interned:
-    """Shares one object between equal parts of records, because thousands of runs have the same config."""
+    """Shares one object between equal parts of records, because thousands of runs have the same config.
+
+    Parts are equal if their representations are, which tells 1 from 1.0 and True. Records have sorted keys.
+    """
 
     def __init__(self) -> None:
-        self._parts: dict[str, Any] = {}
+        self._parts: dict[tuple[type, str], Any] = {}
+        self._missing: dict[Metric, Metric] = {}
 
     def __call__(self, part: _Part) -> _Part:
         """Return the first object seen that is equal to `part`."""
         plain = part.raw if isinstance(part, SettingConfig) else part
-        plain = plain if isinstance(plain, Mapping) else to_jsonable_python(plain)
-        interned: _Part = self._parts.setdefault(f"{type(part).__name__} {canonical_json(plain)}", part)
+        interned: _Part = self._parts.setdefault((type(part), repr(plain)), part)
         return interned
+
+    def metrics(self, metrics: dict[str, Metric]) -> dict[str, Metric]:
+        """Replace metrics without a value, which thousands of runs have in common, by the first equal one seen."""
+        return {
+            name: self._missing.setdefault(metric, metric) if metric.value is None else metric
+            for name, metric in metrics.items()
+        }
 
 
 def collect(folder: SweepFolder) -> list[RunRow]:
@@ -148,7 +158,7 @@ def read_runs(
         for run in block.runs:
             damage = None
             try:
-                row = _recorded(folder.name, read_record(folder, run), sha256_file(folder.record(run)), intern)
+                row = _read_row(folder, run, intern)
             except FileNotFoundError:
                 row = None
             except DamagedFile as error:
@@ -210,6 +220,14 @@ def _why_missing(folder: SweepFolder, block: str, run: str, damage: DamagedFile 
     return f"its record was set aside as {damaged[-1].name} ({why}); the same command measures it again"
 
 
+def _read_row(folder: SweepFolder, run: str, intern: _Interned) -> RunRow:
+    """Return the row of a run from its record. Raises like `read_record`."""
+    path = folder.record(run)
+    content = read_regular(path)
+    record = check_record(Record.unsealed(content, path), path, run)
+    return _recorded(folder.name, record, hashlib.sha256(content).hexdigest(), intern)
+
+
 def _recorded(sweep: str, record: Record, sha256: str, intern: _Interned) -> RunRow:
     return RunRow(
         sweep=sweep,
@@ -228,7 +246,7 @@ def _recorded(sweep: str, record: Record, sha256: str, intern: _Interned) -> Run
         wall_seconds=record.wall_seconds,
         config=intern(record.config),
         effective=None if record.effective is None else intern(record.effective),
-        metrics={sys.intern(name): _interned(metric) for name, metric in record.metrics.items()},
+        metrics=intern.metrics(record.metrics),
         hardware=record.fingerprint.hardware_kind,
         software=intern(record.fingerprint.software),
         builds=intern(record.fingerprint.builds),
@@ -239,11 +257,4 @@ def _recorded(sweep: str, record: Record, sha256: str, intern: _Interned) -> Run
         record_sha256=sha256,
         earlier_attempts=record.earlier_attempts,
         traits=intern(record.traits) if isinstance(record.traits, Traits) else record.traits,
-    )
-
-
-def _interned(metric: Metric) -> Metric:
-    texts = (metric.reason, metric.scope, metric.provenance)
-    return Metric(
-        metric.value, sys.intern(metric.unit), *(None if text is None else sys.intern(text) for text in texts)
     )
