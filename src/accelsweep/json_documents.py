@@ -142,7 +142,7 @@ def _as_written(content: bytes) -> dict[str, Any] | None:
     """
     head, separator, body = content.removesuffix(b"}\n").partition(b',"body":')
     with contextlib.suppress(ValueError):
-        envelope = from_json(head + b"}") if separator else None
+        envelope = from_json(head + b"}") if separator and content.endswith(b"}\n") else None
         if isinstance(envelope, dict) and envelope.get("sha256") == hashlib.sha256(body).hexdigest():
             return {**envelope, "body": from_json(body, allow_inf_nan=False)}
     return None
