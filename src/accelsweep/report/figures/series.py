@@ -114,7 +114,7 @@ def _rows(setting: SettingFinding, point: RunPoint, path: Path) -> list[DataRow]
     import pyarrow.parquet as pq
 
     try:
-        table: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+        table: list[dict[str, Any]] = pq.ParquetFile(path).read().to_pylist()  # `read_table` would import pandas
     except (OSError, pa.ArrowException):
         return []
     if not table or not {"seconds", "phase"} <= table[0].keys():
