@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -62,7 +61,7 @@ def render_interactive(
         for figure in figures
     }
     details = {
-        table.name: [[asdict(line) for line in lines] for lines in table.details[len(table.visible_rows) :]]
+        table.name: [[vars(line) for line in lines] for lines in table.details[len(table.visible_rows) :]]
         for table in long_tables
         if table.details
     }
@@ -96,9 +95,9 @@ def embed_json(value: Any) -> Markup:
 
 def _packed_rows(table: ReportTable) -> list[dict[str, Any]]:
     """Return the hidden rows, packed by column; each column includes only the fields that its entries use."""
-    columns, empty = [], asdict(Entry(""))
+    columns, empty = [], vars(Entry(""))
     for entries in zip(*table.hidden_rows, strict=True):
-        fields = [asdict(entry) for entry in entries]
+        fields = [vars(entry) for entry in entries]
         used = [name for name in empty if name == "text" or any(field[name] != empty[name] for field in fields)]
         columns.append(pack([{name: field[name] for name in used} for field in fields]))
     return columns
