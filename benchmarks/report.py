@@ -170,6 +170,7 @@ def measure(folder: SweepFolder) -> tuple[dict[str, float], Path]:
         from accelsweep.analysis.analyse_sweep import analyse
 
         analyse(records, Manifest.read(folder.manifest)).write(folder.findings)
+    del records  # the next step does not have them
     with watch.timed("report"):
         from accelsweep.report.report_files import write_report
 

@@ -115,7 +115,8 @@ class Document(Frozen):
         version = _version(str(envelope.get("version")))
         if version is not None and version < _FIRST_READABLE:
             raise OlderFile(path, __version__, str(version))
-        later = str(version) if version is not None and version > Version(__version__) else None
+        is_ours = envelope.get("version") == __version__
+        later = str(version) if version is not None and not is_ours and version > Version(__version__) else None
         if (format_ := envelope.get("format")) != cls.format:
             if later is not None:
                 raise NewerFile(path, __version__, later, f"format {format_} of a {cls.kind}")

@@ -24,6 +24,7 @@ from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.schema import checked_config
 from accelsweep.errors import DamagedFile
 from accelsweep.files import read_regular, set_aside, set_aside_non_file, write_bytes_atomically
+from accelsweep.garbage_collection import collector_paused
 from accelsweep.metrics import Metric
 from accelsweep.plain_json import canonical_json
 from accelsweep.records.early_decisions import decided_runs
@@ -179,6 +180,7 @@ def collect(folder: SweepFolder) -> list[RunRow]:
     return rows
 
 
+@collector_paused()
 def read_runs(
     folder: SweepFolder, manifest: Manifest, *, on_damage: Callable[[DamagedFile], object] | None = None
 ) -> list[RunRow]:
