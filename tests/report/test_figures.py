@@ -2,6 +2,7 @@
 
 import io
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -442,7 +443,7 @@ def test_energy_of_different_scopes_is_not_drawn_on_one_axis(metered):
     assert {row["unit"] for row in drawn.rows} == {"J/sample"}
     assert "energy (J/sample)" in str(drawn.light)
     *rest, last, failed = metered.settings
-    boards = last.metrics["energy_joules"].model_copy(update={"scope": "GPU boards of all ranks"})
+    boards = replace(last.metrics["energy_joules"], scope="GPU boards of all ranks")
     mixed = last.model_copy(update={"metrics": {**last.metrics, "energy_joules": boards}})
     skipped = tradeoff_figures(metered.model_copy(update={"settings": (*rest, mixed, failed)}))[1]
     assert skipped == Skipped(
@@ -637,7 +638,7 @@ def test_what_the_readings_mean_is_said_in_words(findings):
     metric = next(iter(setting.metrics.values()))
 
     def said(**means):
-        metrics = {name: metric.model_copy(update={"median": value}) for name, value in means.items()}
+        metrics = {name: replace(metric, median=value) for name, value in means.items()}
         return meaning(setting.model_copy(update={"metrics": metrics, "bottleneck": None, "label": "bf16"}))
 
     assert said(gpu_utilisation_mean=0.62, gpu_throttled_mean=0.25) == (
