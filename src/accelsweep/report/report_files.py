@@ -15,6 +15,7 @@ import vl_convert
 
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.files import set_aside_non_file
+from accelsweep.garbage_collection import collector_paused
 from accelsweep.records.file_times import clamp_sweep_times
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import MARKDOWN, PAGE, ReportPlace, SweepFolder, sweep_parser
@@ -34,6 +35,7 @@ def write_report(folder: ReportPlace, *, summary: bool = False) -> Path:
     return folder.report / PAGE
 
 
+@collector_paused()
 def write_files(folder: ReportPlace, method: str | None = None, *, summary: bool = False) -> list[str]:
     """Write `reports/NAME/` from the findings of one or several sweeps, and return the names of its files.
 
