@@ -8,7 +8,7 @@ import os
 os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # as `prepare_to_fork` does: no threads before a fork
 
 # isort: split
-import pandas  # noqa: F401, ICN001
+import pandas  # noqa: F401
 import pyarrow.parquet  # noqa: F401
 from tiny_executor import main
 
