@@ -39,7 +39,6 @@ from accelsweep.records.plan import Done
 from accelsweep.records.run_record import Record
 from accelsweep.results import Outcome
 from accelsweep.significant_digits import count_of
-from accelsweep.tracking.store import create_database
 from accelsweep.tracking.store_uri import resolve_uri
 
 EVIDENCE = Path(__file__).resolve().parents[1] / "docs" / "evidence"
@@ -116,6 +115,13 @@ def settle(home: Path, overrides: Sequence[str]) -> int:
     return len(plan.settings)
 
 
+def make_store(home: Path) -> None:
+    """Create an empty MLflow store where `accelsweep publish` looks for one."""
+    from accelsweep.tracking.store import create_database  # sets variables of MLflow, which commands would inherit
+
+    create_database(resolve_uri(home, None), home)
+
+
 def costs(settings: int, repeats: int, *, published: bool) -> dict[str, Cost]:
     """Return the cost of each part for that many settings."""
     found, overrides = dict[str, Cost](), grid(settings, repeats)
@@ -126,7 +132,7 @@ def costs(settings: int, repeats: int, *, published: bool) -> dict[str, Cost]:
         in_own_process(settle, home, overrides)
         found["report"], _ = measured(home, "report", NAME)
         if published:
-            in_own_process(create_database, resolve_uri(home, None), home)
+            in_own_process(make_store, home)
             found["publish"], _ = measured(home, "publish", NAME)
             in_own_process(mark_up_to_date, folder)
             found["no-op"], said = measured(home, "run", *overrides, "--name", NAME)
