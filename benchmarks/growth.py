@@ -80,7 +80,9 @@ def measured(home: Path, *arguments: str) -> tuple[Cost, str]:
         said = output.read()
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{said[-4000:]}")
-    return Cost(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024), said
+    cost = Cost(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    print(arguments[0], cost, file=sys.stderr, flush=True)
+    return cost, said
 
 
 def settle(home: Path, overrides: Sequence[str]) -> int:
@@ -209,9 +211,8 @@ def main() -> None:
     options = parser.parse_args()
     found = {}
     for size in map(int, options.sizes.split(",")):
+        print(f"{size} settings", file=sys.stderr, flush=True)
         found[size] = costs(size, options.repeats, published=size <= options.publish_up_to)
-        for part, cost in found[size].items():
-            print(f"{size}: {part}: {cost}", file=sys.stderr, flush=True)
     text = page(found, options.repeats)
     if options.write:
         name = f"growth-{datetime.now(UTC):%Y-%m-%d}.md"

@@ -43,6 +43,7 @@ from instruments import versions
 from accelsweep.analysis.intervals import Family, log_ratio
 from accelsweep.devices.cpu import cpu_model
 from accelsweep.devices.linux import usable_cores
+from accelsweep.significant_digits import count_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PEERS = ROOT / "benchmarks" / "peers"
@@ -327,25 +328,26 @@ def spread(values: Sequence[float], digits: int) -> str:
 def row(name: str, turns: Sequence[Turn], runs: int) -> str:
     """Return a tool's line of the table."""
     if not turns:
-        return f"| {name} | not installed | | | | |"
+        return f"| {name} | not installed | | | | | |"
     processes = {run.process for run in turns[0].swept.runs}
-    isolated = "not noted" if None in processes else f"{len(processes)} for {runs} runs"
+    isolated = "one for each run, not counted" if None in processes else f"{len(processes)} for {runs} runs"
     beyond = [turn.beyond for turn in turns]
     known = [turn.resolution.half_width for turn in turns if turn.resolution.half_width is not None]
-    pairs = spread([turn.resolution.pairs for turn in turns], 0)
-    half = f"{spread(known, 1)} %, {pairs} pairs" if len(known) == len(turns) else f"no interval, {pairs} pairs"
+    pairs = "/".join(str(turn.resolution.pairs) for turn in turns)
+    half = f"± {spread(known, 1)} %" if len(known) == len(turns) else "no interval"
     seconds = spread([turn.swept.seconds for turn in turns], 0)
     per_run = statistics.median(beyond) / runs
-    return f"| {name} | {isolated} | {seconds} | {spread(beyond, 0)} | {per_run:.1f} | ± {half} |".replace("± no", "no")
+    return f"| {name} | {isolated} | {seconds} | {spread(beyond, 0)} | {per_run:.1f} | {half} | {pairs} |"
 
 
 def table(tools: dict[str, list[Turn]], work: Workload, seconds: float) -> list[str]:
     """Return the table."""
     runs = len(work.settings) * work.repeats
-    within = f"{seconds / 60:g} minutes" if seconds >= 60 else f"{seconds:g} s"
+    within = f"{seconds / 60:g} min" if seconds >= 60 else f"{seconds:g} s"
     return [
-        f"| tool | processes | seconds in all | seconds beyond training | of these per run | a ratio after {within} |",
-        "|---|---|---|---|---|---|",
+        "| tool | processes | seconds in all | seconds beyond training | of these per run "
+        f"| a ratio after {within} | its pairs |",
+        "|---|---|---|---|---|---|---|",
         *(row(name, turns, runs) for name, turns in tools.items()),
     ]
 
@@ -370,16 +372,15 @@ def page(
         f"`python benchmarks/peers.py --write` wrote this page on {datetime.now(UTC):%Y-%m-%d}.",
         "",
         f"{len(work.settings)} settings (batch {work.batches.replace(',', ', ')}; {' and '.join(work.precisions)}), "
-        f"{work.repeats} repeats of each, {work.steps} steps in each run: a small CNN on scikit-learn's digits with "
-        f"Lightning, on one thread of {cpu_model()} ({usable_cores()} threads). The tools took turns in "
-        f"{rounds} {'rounds' if rounds > 1 else 'round'}; with several, a figure is the median, with the least and the "
-        "most.",
+        f"{count_of(work.repeats, 'repeat')} of each, {work.steps} steps in each run: a small CNN on scikit-learn's "
+        f"digits with Lightning, on one thread of {cpu_model()} ({usable_cores()} threads). The tools took turns in "
+        f"{count_of(rounds, 'round')}; with several, a figure is the median, with the least and the most.",
         "",
         f"Python {platform.python_version()}, {', '.join(f'{name} {number}' for name, number in found.items())}.",
         "",
         *table(tools, work, seconds),
         "",
-        f"The last column: batch {first.batch_size} and batch {second.batch_size} ({first.precision}), measured "
+        f"The last columns: batch {first.batch_size} and batch {second.batch_size} ({first.precision}), measured "
         "alternately until the time was over; half the width of the 95 % interval of the ratio of their rates, paired "
         "by repeat and computed by accelsweep's code for all tools. A smaller figure is a more precise answer.",
         "",
