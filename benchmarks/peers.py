@@ -398,8 +398,8 @@ def page(
         "* The shell loop and Hydra run the script in an environment with nothing but what it needs. accelsweep runs "
         "it in its own environment, which has more packages to import.",
         "* With `n_jobs=1`, joblib runs all jobs in the process that was started, one after the other: no run has a "
-        "process of its own, imports are paid once, and whatever a run leaves behind (memory, threads, random state) "
-        "stays for the next. With more jobs, its worker processes are reused, too, and runs would disturb one another.",
+        "process of its own, imports are paid once, and whatever a run leaves behind (memory, threads) stays for the "
+        "next. With more jobs, its worker processes are reused, too, and runs would disturb one another.",
         "* optimum-benchmark does not run scripts. It trains the nearest that transformers has: a ResNet with three "
         "stages of the same widths, random images of the same size, Hugging Face's Trainer and AdamW. Its rates cannot "
         "be compared with the others', but its overhead and the precision of a ratio can.",
