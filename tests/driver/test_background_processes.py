@@ -15,11 +15,18 @@ from pathlib import Path
 
 import psutil
 import pytest
+from environments import environment
 from polling import until
+from projects import copy_project
 
 from accelsweep.config.site import Site
 from accelsweep.driver import background_processes
-from accelsweep.driver.background_processes import ChildProcess, fork_server, sweep_temporary_folder
+from accelsweep.driver.background_processes import (
+    ChildProcess,
+    fork_server,
+    fork_server_for_script,
+    sweep_temporary_folder,
+)
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.executor.preflight import check_temporary_folder
 from accelsweep.files import sha256_file, tail_lines
@@ -221,6 +228,30 @@ def test_a_command_shares_one_fork_server_among_its_sweeps(
     assert FORK_SERVER_VARIABLE not in os.environ
     assert (tmp_path / "shared.log").exists()
     assert not (tmp_path / "own.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("project", "served"), [("hydra_template", True), ("lightning_cli", True), ("script", False), ("command", False)]
+)
+def test_a_fork_server_is_there_before_the_plan_if_that_imports_the_script(
+    tmp_path: Path, project: str, served: bool
+) -> None:
+    home, before = copy_project(project, tmp_path), psutil.Process().children()
+    entry = "./train.sh" if project == "command" else None
+    with fork_server_for_script(home, entry, ["batch_size=32"]):
+        assert (FORK_SERVER_VARIABLE in os.environ) == served
+        assert len(psutil.Process().children()) - len(before) == served
+    assert FORK_SERVER_VARIABLE not in os.environ
+    assert psutil.Process().children() == before
+
+
+def test_no_fork_server_precedes_a_plan_for_another_environment_or_of_wrong_input(tmp_path: Path) -> None:
+    home = copy_project("hydra_template", tmp_path)
+    with fork_server_for_script(home, "python absent.py", []):
+        assert FORK_SERVER_VARIABLE not in os.environ
+    environment(home / ".venv", None)
+    with fork_server_for_script(home, None, []):
+        assert FORK_SERVER_VARIABLE not in os.environ
 
 
 LOCAL = Site(name="here", scheduler="local")

@@ -25,9 +25,11 @@ from accelsweep.errors import DamagedFile, InputError
 from accelsweep.executor.preflight import MAX_TMPDIR_LENGTH, tmpdir_too_long
 from accelsweep.files import tail_lines
 from accelsweep.ipc import FORK_SERVER_VARIABLE, address
+from accelsweep.planning.entry_point import measured_project
 from accelsweep.records.cleanup import SHORT_PLACES, remove_temporary_folder, temporary_folder_name, write_owner_file
 from accelsweep.records.layout import SweepFolder
 from accelsweep.redaction import masked
+from accelsweep.temporary_folders import temporary_folder
 from accelsweep.tracking.links import view_path
 from accelsweep.tracking.published_state import SWEEP_CONTINUES, published_sweeps, up_to_date
 from accelsweep.tracking.store_uri import is_server, resolve_uri, without_login
@@ -210,6 +212,35 @@ def fork_server(home: Path, log: Path, plans: Iterable[Plan]) -> Iterator[None]:
     if not needed or sys.platform != "linux" or FORK_SERVER_VARIABLE in os.environ:
         yield
         return
+    with _served(home, log):
+        yield
+
+
+@contextlib.contextmanager
+def fork_server_for_script(home: Path, entry: str | None, overrides: Sequence[str]) -> Iterator[None]:
+    """Run a fork server inside the with-block if a plan has to import the user's own script with this interpreter.
+
+    The plan then composes the script's config in a fork, and `fork_server` reuses the server for the runs, so that
+    torch and Lightning are imported once for both. The arguments are those of `make_plan`.
+    """
+    project = None
+    with contextlib.suppress(InputError):  # the plan raises it again
+        project = measured_project(home.resolve(), entry, overrides)
+    if (
+        project is None
+        or project.entry.kind in ("script", "command")
+        or project.own_environment
+        or sys.platform != "linux"
+        or FORK_SERVER_VARIABLE in os.environ
+    ):
+        yield
+        return
+    with temporary_folder("server") as folder, _served(home, folder / "fork_server.log"):  # no sweep has a folder yet
+        yield
+
+
+@contextlib.contextmanager
+def _served(home: Path, log: Path) -> Iterator[None]:
     name, server = start_fork_server(home, log)
     os.environ[FORK_SERVER_VARIABLE] = name
     try:

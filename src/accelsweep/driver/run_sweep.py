@@ -15,7 +15,7 @@ from accelsweep import registry
 from accelsweep.devices import linux
 from accelsweep.driver.adaptive_repeats import plan_after_interim_analysis, plan_after_pilot, refuse_short_budget
 from accelsweep.driver.auto_batch_size import announce_searches, plan_or_searches, report_searches
-from accelsweep.driver.background_processes import fork_server, sweep_temporary_folder
+from accelsweep.driver.background_processes import fork_server, fork_server_for_script, sweep_temporary_folder
 from accelsweep.driver.console import drop_output, say, warn
 from accelsweep.driver.finalize import print_results
 from accelsweep.driver.job_queue import JobQueue, check_jobs_accepted, wait_for_earlier_jobs
@@ -112,6 +112,12 @@ def run_sweep(home: Path, request: Request) -> SweepExit:
 
 
 def _run(home: Path, request: Request, listeners: Listeners) -> SweepExit:
+    with contextlib.ExitStack() as planning:
+        planning.enter_context(fork_server_for_script(home, request.entry, request.overrides))
+        return _plan_and_measure(home, request, listeners, planning)
+
+
+def _plan_and_measure(home: Path, request: Request, listeners: Listeners, planning: contextlib.ExitStack) -> SweepExit:
     budget_seconds, start = request.budget_seconds, time.monotonic()
     plan = plan_or_searches(home, partial(requested_plan, home, request))
     if isinstance(plan, tuple):
@@ -135,6 +141,8 @@ def _run(home: Path, request: Request, listeners: Listeners) -> SweepExit:
         if request.extension is not None and plan.previous is None:
             request.extension.discard(folder)
         raise
+    if plan.manifest.site.scheduler != "local":
+        planning.close()  # nothing is forked on this machine
     code = _check_and_measure(home, request, plan, budget_seconds, listeners)
     if code == EXIT_INTERRUPTED:
         say(f"\ninterrupted; every finished run is kept. Resume with: {request.resume_command()}")
