@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -35,7 +36,7 @@ from accelsweep.planning.plan import make_plan
 from accelsweep.records.cleanup import remove_ownerless_folders
 from accelsweep.records.file_lock import HeldLock, acquire
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Manifest
+from accelsweep.records.plan import Manifest, MeasuredProject
 from accelsweep.tracking.published_state import PublishedCopy, remember_copy, run_digests
 from accelsweep.tracking.snapshot import report_digest
 
@@ -206,6 +207,17 @@ def test_no_fork_server_starts_for_runs_that_are_not_forked_on_this_machine(tmp_
     with fork_server(tmp_path, tmp_path / "sweeps" / "log", [make_plan(tmp_path, [*TINY, given])]):
         assert FORK_SERVER_VARIABLE not in os.environ
     assert not (tmp_path / "sweeps").exists()
+
+
+def test_no_fork_server_starts_for_whole_processes_or_in_place_of_the_projects_own_interpreter(tmp_path: Path) -> None:
+    home = copy_project("command", tmp_path / "command")
+    whole = make_plan(home, ["measure.scope=process", "batch_size=32"], entry="./train.sh {batch_size}")
+    plan = make_plan(tmp_path, TINY)
+    entry = MeasuredProject(command="python train.py", kind="script", python=str(tmp_path / ".venv/bin/python"))
+    foreign = replace(plan, manifest=plan.manifest.model_copy(update={"entry": entry}))
+    with fork_server(tmp_path, tmp_path / "log", [whole, foreign]):
+        assert FORK_SERVER_VARIABLE not in os.environ
+    assert not (tmp_path / "log").exists()
 
 
 def test_the_fork_server_of_an_outer_process_is_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,15 +205,20 @@ def fork_server(home: Path, log: Path, plans: Iterable[Plan]) -> Iterator[None]:
 
     The server imports torch and Lightning once instead of once per block. A server that is already running is reused.
     """
-    needed = any(
-        plan.manifest.site.scheduler == "local" and any(setting.config.launcher == "fork" for setting in plan.settings)
-        for plan in plans
-    )
-    if not needed or sys.platform != "linux" or FORK_SERVER_VARIABLE in os.environ:
+    if not any(map(_forks_here, plans)) or sys.platform != "linux" or FORK_SERVER_VARIABLE in os.environ:
         yield
         return
     with _served(home, log):
         yield
+
+
+def _forks_here(plan: Plan) -> bool:
+    """Return whether any run of a plan is forked on this machine from a process of accelsweep's own interpreter."""
+    manifest = plan.manifest
+    if manifest.site.scheduler != "local" or (manifest.entry is not None and manifest.entry.python is not None):
+        return False
+    configs = (setting.config for setting in plan.settings)
+    return any(config.launcher == "fork" and not config.whole_process for config in configs)
 
 
 @contextlib.contextmanager
