@@ -18,7 +18,6 @@ OF_A_SWEEP = ["analysis.analyse_sweep", "report.report_files", "tracking.live_pu
 OTHERS = [
     "executor.__main__",
     "executor.node_agent",
-    "report.captions",
     "worker.main",
     "features.grid_engine.snakemake_commands",
 ]

@@ -1,8 +1,8 @@
-# Write the report, and copy the records to MLflow. `snakemake --report` includes the same figures. Each is listed by
-# name: other files in reports/NAME are the user's.
+# Write the report, and copy the records to MLflow. `snakemake --report` includes the page, which contains the figures.
+# Figures and tables are not listed, because which ones there are depends on the findings, and because other files in
+# reports/NAME are the user's.
 
 from accelsweep.driver.snakefile_functions import code_digest
-from accelsweep.report.captions import CAPTIONS
 
 
 rule report:
@@ -10,16 +10,7 @@ rule report:
         records="sweeps/{sweep}/records.parquet",
         findings="sweeps/{sweep}/findings.json",
     output:
-        "reports/{sweep}/index.html",
-        [
-            report(
-                f"reports/{{sweep}}/{name}.svg",
-                caption=f"captions/{name}.rst",
-                category="Figures",
-                labels={"figure": CAPTIONS[name].title},
-            )
-            for name in CAPTIONS
-        ],
+        report("reports/{sweep}/index.html", category="Reports", labels={"sweep": "{sweep}"}),
     log:
         "sweeps/{sweep}/logs/report.log",
     localrule: True

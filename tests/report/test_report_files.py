@@ -8,10 +8,13 @@ import pytest
 from markdown_it import MarkdownIt
 
 from accelsweep.errors import AccelsweepError, DamagedFile, InputError
+from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.report import report_files
 from accelsweep.report.captions import CAPTIONS
+from accelsweep.report.content import build_content
 from accelsweep.report.report_files import main, write_report
+from accelsweep.results import Outcome
 
 pytestmark = pytest.mark.heavy
 
@@ -32,7 +35,9 @@ def test_the_report_has_a_page_markdown_pictures_and_data(sweep):
         "unmeasured.csv",
         "runs.csv",
     } <= names
-    assert {name.removesuffix(".svg") for name in names if name.endswith(".svg")} == set(CAPTIONS)
+    drawn = {figure.name for figure in build_content(Findings.read(sweep.findings), sweep).figures}
+    assert drawn < set(CAPTIONS)
+    assert {name.removesuffix(".svg") for name in names if name.endswith(".svg")} == drawn
     assert not [path for path in sweep.report.parent.iterdir() if path.name.startswith(".")]
 
 
@@ -66,16 +71,17 @@ def test_the_markdown_renders_as_tables_with_pictures(sweep):
     assert "Rate against cost: not drawn" in html
 
 
-def test_a_figure_that_is_no_longer_drawn_becomes_a_placeholder_and_other_files_are_kept(sweep, findings):
+def test_the_files_of_what_no_longer_applies_are_removed_and_other_files_are_kept(sweep, findings):
     write_report(sweep)
-    (sweep.report / "notes.csv").write_text("mine")
-    findings.model_copy(update={"scaling": ()}).write(sweep.findings)
+    assert {"scaling.svg", "scaling.csv", "unmeasured.csv"} <= contents(sweep).keys()
+    for name in ("notes.csv", "heatmap-of-mine.svg"):
+        (sweep.report / name).write_text("mine")
+    settings = tuple(setting for setting in findings.settings if setting.outcomes.keys() == {Outcome.measured})
+    findings.model_copy(update={"scaling": (), "settings": settings, "excluded": ()}).write(sweep.findings)
     write_report(sweep)
-    assert "Not drawn: no setting was measured at two device counts" in (sweep.report / "scaling.svg").read_text(
-        "utf-8"
-    )
-    assert not (sweep.report / "scaling.csv").exists()
-    assert (sweep.report / "notes.csv").read_text() == "mine"
+    assert not {"scaling.svg", "scaling.csv", "unmeasured.csv"} & contents(sweep).keys()
+    assert "no setting was measured at two device counts" in contents(sweep)["index.html"].decode()
+    assert contents(sweep)["notes.csv"] == contents(sweep)["heatmap-of-mine.svg"] == b"mine"
 
 
 def test_a_sweep_with_uninformative_intervals_is_reported_like_any_other(sweep, findings):

@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +25,6 @@ from accelsweep.errors import DamagedFile, InputError
 from accelsweep.executor.preflight import MAX_TMPDIR_LENGTH, tmpdir_too_long
 from accelsweep.files import tail_lines
 from accelsweep.ipc import FORK_SERVER_VARIABLE, address
-from accelsweep.planning.entry_point import measured_project
 from accelsweep.records.cleanup import SHORT_PLACES, remove_temporary_folder, temporary_folder_name, write_owner_file
 from accelsweep.records.layout import SweepFolder
 from accelsweep.redaction import masked
@@ -199,21 +198,8 @@ def _is_published(folder: SweepFolder, tracking_uri: str | None) -> bool:
     return True  # there is nothing to copy
 
 
-@contextlib.contextmanager
-def fork_server(home: Path, log: Path, plans: Iterable[Plan]) -> Iterator[None]:
-    """Run a fork server inside the with-block if any of the plans contains runs to fork on this machine.
-
-    The server imports torch and Lightning once instead of once per block. A server that is already running is reused.
-    """
-    if not any(map(_forks_here, plans)) or sys.platform != "linux" or FORK_SERVER_VARIABLE in os.environ:
-        yield
-        return
-    with _served(home, log):
-        yield
-
-
-def _forks_here(plan: Plan) -> bool:
-    """Return whether any run of a plan is forked on this machine from a process of accelsweep's own interpreter."""
+def forks_here(plan: Plan) -> bool:
+    """Return whether any run of the plan is forked on this machine from a process with accelsweep's interpreter."""
     manifest = plan.manifest
     if manifest.site.scheduler != "local" or (manifest.entry is not None and manifest.entry.python is not None):
         return False
@@ -221,38 +207,59 @@ def _forks_here(plan: Plan) -> bool:
     return any(config.launcher == "fork" and not config.whole_process for config in configs)
 
 
-@contextlib.contextmanager
-def fork_server_for_script(home: Path, entry: str | None, overrides: Sequence[str]) -> Iterator[None]:
-    """Run a fork server inside the with-block if a plan has to import the user's own script with this interpreter.
+class ForkServer:
+    """The fork server of a command, which imports torch and Lightning once instead of once per block.
 
-    The plan then composes the script's config in a fork, and `fork_server` reuses the server for the runs, so that
-    torch and Lightning are imported once for both. The arguments are those of `make_plan`.
+    Its imports take longer than planning and Snakemake's start, so it is started as soon as runs are expected. It ends
+    with the with-block. `log` receives its output, if there is any; set it once the sweep is known.
     """
-    project = None
-    with contextlib.suppress(InputError):  # the plan raises it again
-        project = measured_project(home.resolve(), entry, overrides)
-    if (
-        project is None
-        or project.entry.kind in ("script", "command")
-        or project.own_environment
-        or sys.platform != "linux"
-        or FORK_SERVER_VARIABLE in os.environ
-    ):
-        yield
-        return
-    with temporary_folder("server") as folder, _served(home, folder / "fork_server.log"):  # no sweep has a folder yet
-        yield
+
+    def __init__(self, home: Path) -> None:
+        """No server is started yet."""
+        self.log: Path | None = None
+        self._home = home
+        self._running = contextlib.ExitStack()
+
+    def start(self) -> None:
+        """Start the server, unless one is running already, such as that of an outer command."""
+        if sys.platform == "linux" and FORK_SERVER_VARIABLE not in os.environ:
+            self._running.enter_context(self._serving())
+
+    def stop(self) -> None:
+        """End the server, if this object has started one."""
+        self._running.close()
+
+    @contextlib.contextmanager
+    def _serving(self) -> Iterator[None]:
+        with temporary_folder("imports") as folder:  # torch puts a folder for compiled code in TMPDIR
+            output = folder / "output.log"
+            name, server = start_fork_server(self._home, output, {"TMPDIR": str(folder)})
+            os.environ[FORK_SERVER_VARIABLE] = name
+            try:
+                yield
+            finally:
+                del os.environ[FORK_SERVER_VARIABLE]
+                server.terminate()
+                if self.log is not None:
+                    _keep_output(output, self.log)
+
+    def __enter__(self) -> Self:
+        """Return this object."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
 
 
-@contextlib.contextmanager
-def _served(home: Path, log: Path) -> Iterator[None]:
-    name, server = start_fork_server(home, log)
-    os.environ[FORK_SERVER_VARIABLE] = name
-    try:
-        yield
-    finally:
-        del os.environ[FORK_SERVER_VARIABLE]
-        server.terminate()
+def _keep_output(output: Path, log: Path) -> None:
+    """Copy the output to `log` if there is any; else remove the log of an earlier command."""
+    if text := output.read_bytes():
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_bytes(text)
+    else:
+        log.unlink(missing_ok=True)
 
 
 def start_fork_server(home: Path, log: Path, variables: Mapping[str, str] | None = None) -> tuple[str, ChildProcess]:

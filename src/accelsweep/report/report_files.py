@@ -20,7 +20,7 @@ from accelsweep.records.findings import Findings
 from accelsweep.records.layout import MARKDOWN, PAGE, ReportPlace, SweepFolder, sweep_parser
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.content import Content, build_content
-from accelsweep.report.figures.figure import Figure, placeholder_svg
+from accelsweep.report.figures.figure import Figure
 from accelsweep.report.html_page import render_page, vega_lite_version
 from accelsweep.report.markdown import render_markdown
 from accelsweep.report.summary_card import SUMMARY_SVG, render_summary
@@ -53,20 +53,28 @@ def write_files(folder: ReportPlace, method: str | None = None, *, summary: bool
     files = render_files(content)
     wants_card = summary or (folder.report / SUMMARY_SVG).exists()
     replace_files({**files, **(render_summary(content) if wants_card else {})}, folder.report)
-    for stale in {path.name for path in folder.report.glob("series-*-*.*")} - files.keys():
+    for stale in _possible_files(content, folder.report) - files.keys():
         (folder.report / stale).unlink(missing_ok=True)
     return list(files)
 
 
+def _possible_files(content: Content, report: Path) -> set[str]:
+    """Return the names of the figures and tables that an earlier version of the report may have had."""
+    names = [*CAPTIONS, *(table.name for table in content.tables)]
+    series = (path.name for path in report.glob("series-*-*.*"))
+    return {f"{name}.{suffix}" for name in names for suffix in ("svg", "csv")}.union(series)
+
+
 def render_files(content: Content) -> dict[str, str]:
-    """Return the text of every report file, keyed by name."""
+    """Return the text of every report file, keyed by name.
+
+    A figure that is not drawn and a table without rows have no file: the page says why.
+    """
     pictures = {figure.name: render_svg(figure) for figure in content.figures}
     files = {f"{name}.svg": svg for name, svg in pictures.items()}
-    files |= {f"{skipped.name}.svg": placeholder_svg(skipped) for skipped in content.skipped}
     files |= {f"{figure.name}.csv": to_csv(figure.rows, figure.columns) for figure in content.figures}
-    files |= {f"{table.name}.csv": to_csv(table.data) for table in content.tables}
-    for name, figure in content.pictures.items():
-        files |= {f"{name}.svg": render_svg(figure), f"{name}.csv": to_csv(figure.rows, figure.columns)}
+    files |= {f"{table.name}.csv": to_csv(table.data) for table in content.tables if table.data}
+    files |= {f"{name}.svg": render_svg(figure) for name, figure in content.pictures.items()}
     files[MARKDOWN] = render_markdown(content)
     files[PAGE] = render_page(content, pictures)
     return files
@@ -80,8 +88,7 @@ def render_svg(figure: Figure) -> str:
 def replace_files(files: Mapping[str, str | bytes], target: Path) -> None:
     """Write `files` (name -> text or bytes) to the folder `target`; raise AccelsweepError if they cannot be written.
 
-    A reader never sees a partial file, and the page never links to a missing file. CSVs of figures that are no longer
-    drawn are removed.
+    A reader never sees a partial file, and the page never links to a missing file.
     """
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -94,8 +101,6 @@ def replace_files(files: Mapping[str, str | bytes], target: Path) -> None:
                 (building / name).replace(target / name)
         finally:
             shutil.rmtree(building, ignore_errors=True)
-        for stale in {f"{name}.csv" for name in CAPTIONS} - files.keys():
-            (target / stale).unlink(missing_ok=True)
     except OSError as error:
         where = error.filename or target
         message = f"cannot write the report: {where}: {error.strerror}; make the folder writable or free some space"
