@@ -202,6 +202,7 @@ def rows(found: dict[int, dict[str, Cost]]) -> list[str]:
             lines.append(
                 f"| {part} | {size:,} | {cost.seconds:.1f} | {cost.cpu_seconds:.1f} | {cost.mib:.0f} | {slopes}"
             )
+        lines += [f"| {part} | {size:,} | not measured | | | | |" for size in found if size not in sizes]
     return lines
 
 

@@ -381,8 +381,9 @@ def page(
         *table(tools, work, seconds),
         "",
         f"The last columns: batch {first.batch_size} and batch {second.batch_size} ({first.precision}), measured "
-        "alternately until the time was over; half the width of the 95 % interval of the ratio of their rates, paired "
-        "by repeat and computed by accelsweep's code for all tools. A smaller figure is a more precise answer.",
+        "alternately until the time was over, imports and planning included; accelsweep's report came after it. Half "
+        "the width of the 95 % interval of the ratio of their rates, paired by repeat and computed by accelsweep's "
+        "code for all tools. A smaller figure is a more precise answer.",
         "",
         "| tool | command |",
         "|---|---|",
