@@ -25,7 +25,6 @@ from accelsweep.driver.run_sweep import run_sweep
 from accelsweep.errors import InputError
 from accelsweep.executor.result_reuse import CurrentConditions
 from accelsweep.planning.plan import make_plan, write_plan
-from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_record import Record
@@ -238,7 +237,7 @@ def test_each_reason_for_failed_runs_is_among_the_last_lines_with_its_count(exam
 
 
 def test_a_long_table_of_results_shows_the_baseline_and_the_fastest(example_sweep):
-    findings = Findings.read(example_sweep.findings)
+    findings = analyse(collect(example_sweep), Manifest.read(example_sweep.manifest))
     baseline = next(one for one in findings.settings if one.setting == findings.baseline)
     assert baseline.rate is not None
     faster = [
