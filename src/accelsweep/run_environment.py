@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from accelsweep.plain_json import canonical_json
@@ -94,7 +95,7 @@ class RunEnvironment:
 
     environment: Mapping[str, Mapping[str, Any]]
 
-    @property
+    @cached_property
     def before(self) -> MachineState:
         """The machine and its devices right before the run."""
         return self._at("before")

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from accelsweep.analysis.collect import collect, runs_table
+from accelsweep.analysis.collect import collect, runs_tables
 from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.schema import checked_config
 from accelsweep.files import sha256_file
@@ -223,20 +223,20 @@ def test_collecting_again_writes_the_same_bytes(example_sweep: SweepFolder) -> N
 def test_an_axis_of_one_type_keeps_it_and_a_mixed_axis_is_json() -> None:
     values = [(1, "a", 1), (2, "b", "1"), (2**62, "c", None)]
     rows = [_run({"whole": w, "text": t, "mixed": m}) for w, t, m in values]
-    columns = runs_table(rows, ["whole", "text", "mixed"]).to_pydict()
+    columns = next(runs_tables(rows, ["whole", "text", "mixed"])).to_pydict()
     assert columns["axis.whole"] == [1, 2, 2**62]
     assert columns["axis.text"] == ["a", "b", "c"]
     assert columns["axis.mixed"] == ["1", '"1"', "null"]
 
 
 def test_integers_beyond_64_bits_and_lone_surrogates_are_kept_as_json() -> None:
-    columns = runs_table([_run({"large": 2**70, "odd": "\udc80"})], ["large", "odd"]).to_pydict()
+    columns = next(runs_tables([_run({"large": 2**70, "odd": "\udc80"})], ["large", "odd"])).to_pydict()
     assert columns["axis.large"] == [str(2**70)]
     assert columns["axis.odd"] == ["\\udc80"]
 
 
 def test_a_users_metric_that_is_called_like_a_column_does_not_replace_it() -> None:
     metrics = {"reason": Metric(1.0, "1"), "my_metric": Metric(2.0, "1")}
-    columns = runs_table([_run({}, reason="text", metrics=metrics)], []).to_pydict()
+    columns = next(runs_tables([_run({}, reason="text", metrics=metrics)], [])).to_pydict()
     assert columns["reason"] == ["text"]
     assert columns["my_metric"] == [2.0]

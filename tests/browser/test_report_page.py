@@ -17,6 +17,7 @@ from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.report.figures.figure import DARK
 from accelsweep.report.report_files import write_report
+from accelsweep.report.table_model import MAX_ROWS
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
 Axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup").Axe
@@ -309,6 +310,23 @@ def test_sorting_keeps_what_a_row_opens_to_below_it(reader, report):
     assert first.locator("th").inner_text() == last
     first.locator("summary").click()
     assert page.locator("#table-settings tbody tr:nth-child(2)").is_visible()
+
+
+def test_a_row_beyond_the_first_200_is_found_by_the_filter_and_opens(reader, sweep, tmp_path):
+    findings = Findings.read(sweep.findings)
+    measured = [setting for setting in findings.settings if setting.rate]
+    many = [
+        measured[number % len(measured)].model_copy(update={"label": f"k={number}", "again": f"measure {number}"})
+        for number in range(MAX_ROWS + 50)
+    ]
+    folder = SweepFolder(tmp_path, sweep.name)
+    findings.model_copy(update={"settings": tuple(many)}).write(folder.findings)
+    page = reader.open(write_report(folder))
+    page.fill("[data-filters=table-settings]", f"k={MAX_ROWS + 49}")
+    assert page.locator("#table-settings tbody th").all_inner_texts() == [f"k={MAX_ROWS + 49}"]
+    page.click("#table-settings summary")
+    assert f"measure {MAX_ROWS + 49}" in page.inner_text("#table-settings tr.more")
+    assert reader.complaints == []
 
 
 def test_without_scripts_the_pictures_and_tables_are_there(reader, report):

@@ -18,7 +18,7 @@ from accelsweep.cli.runs import resolve_setting
 from accelsweep.cli.status import print_status
 from accelsweep.cli.sweeps import compare_sweeps, print_config, write_starter
 from accelsweep.config.setting import label
-from accelsweep.driver.finalize import print_results
+from accelsweep.driver.finalize import _results_table, print_results
 from accelsweep.driver.plan_preview import estimate_remaining, plan_to_show, show_plan, show_plan_to_run
 from accelsweep.driver.request import FIRST_COMMANDS, Request
 from accelsweep.driver.run_sweep import run_sweep
@@ -234,6 +234,24 @@ def test_each_reason_for_failed_runs_is_among_the_last_lines_with_its_count(exam
         runs = f"{count} run{'s' if count > 1 else ''}"
         (line,) = (line for line in last[-4:] if line.startswith(f"{outcome}: {runs}: no room for "))
         assert line.endswith(f"rows; accelsweep runs {example_sweep.name} --outcome {outcome} lists them")
+
+
+def test_a_long_table_of_results_shows_the_baseline_and_the_fastest(example_sweep):
+    findings = analyse(collect(example_sweep), Manifest.read(example_sweep.manifest))
+    baseline = next(one for one in findings.settings if one.setting == findings.baseline)
+    assert baseline.rate is not None
+    faster = [
+        baseline.model_copy(
+            update={"setting": f"s{n}", "label": f"s{n}", "rate": baseline.rate.model_copy(update={"value": 1e6 + n})}
+        )
+        for n in range(100)
+    ]
+    rows = _results_table(findings.model_copy(update={"settings": (*faster, baseline)})).rows
+    assert [row[0] for row in rows] == [
+        *(f"s{n}" for n in range(61, 100)),
+        baseline.label,
+        "... and 61 slower ones: see the report",
+    ]
 
 
 def test_a_sweep_in_which_every_run_failed_says_so_once_and_repeats_no_failing_command(measured, capsys):

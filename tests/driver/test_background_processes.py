@@ -11,11 +11,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 from polling import PATIENCE_SECONDS, until
+from projects import copy_project
 
 from accelsweep.config.site import Site
 from accelsweep.driver import background_processes
@@ -28,7 +30,7 @@ from accelsweep.planning.plan import make_plan
 from accelsweep.records.cleanup import remove_ownerless_folders
 from accelsweep.records.file_lock import HeldLock, acquire
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Manifest
+from accelsweep.records.plan import Manifest, MeasuredProject
 from accelsweep.tracking.published_state import PublishedCopy, remember_copy, run_digests
 from accelsweep.tracking.snapshot import report_digest
 
@@ -207,6 +209,15 @@ def test_a_sleep_beside_a_process_ends_with_the_process_and_with_its_time(tmp_pa
 @pytest.mark.parametrize(("given", "forks"), [("launcher=spawn", False), ("site=slurm_example", False), ("", True)])
 def test_runs_that_are_not_forked_on_this_machine_need_no_fork_server(tmp_path: Path, given: str, forks: bool) -> None:
     assert forks_here(make_plan(tmp_path, [*TINY, *filter(None, [given])])) is forks
+
+
+def test_whole_processes_and_runs_with_the_projects_interpreter_need_no_fork_server(tmp_path: Path) -> None:
+    home = copy_project("command", tmp_path / "command")
+    whole = make_plan(home, ["measure.scope=process", "batch_size=32"], entry="./train.sh {batch_size}")
+    plan = make_plan(tmp_path, TINY)
+    entry = MeasuredProject(command="python train.py", kind="script", python=str(tmp_path / ".venv/bin/python"))
+    foreign = replace(plan, manifest=plan.manifest.model_copy(update={"entry": entry}))
+    assert [forks_here(each) for each in (plan, whole, foreign)] == [True, False, False]
 
 
 def test_the_fork_server_of_an_outer_process_is_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

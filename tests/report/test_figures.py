@@ -2,6 +2,7 @@
 
 import io
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -142,7 +143,7 @@ def test_an_interval_that_leaves_the_axis_ends_in_an_arrow(findings):
 
 def arrows_in(figure: Figure, shape: str) -> int:
     """Return how many layers of the figure draw marks of this shape."""
-    layers = figure.specifications["light"]["layer"]
+    layers = figure.light["layer"]
     return sum(layer["mark"].get("shape") == shape for layer in layers if isinstance(layer["mark"], dict))
 
 
@@ -158,7 +159,7 @@ def with_interval(findings, place, **changes):
 
 def domain_of(figure: Figure, channel: str) -> list[float]:
     """Return the domain of an axis that some layer states."""
-    layers = (layer["encoding"].get(channel, {}) for layer in figure.specifications["light"]["layer"])
+    layers = (layer["encoding"].get(channel, {}) for layer in figure.light["layer"])
     return next(layer["scale"]["domain"] for layer in layers if "domain" in (layer.get("scale") or {}))
 
 
@@ -367,7 +368,7 @@ def test_each_mark_of_a_trade_off_carries_the_name_of_its_setting(findings):
     figure = tradeoff_figures(findings)[2]
     assert {row["label"] for row in figure.rows} <= texts(svg_of(figure))
     assert figure.note == ""
-    assert LIGHT.faster in str(figure.specifications["light"]), "marks have the colours of their verdicts"
+    assert LIGHT.faster in str(figure.light), "marks have the colours of their verdicts"
 
 
 @pytest.mark.parametrize("width", [300, 600])
@@ -440,9 +441,9 @@ def test_text_on_a_bar_or_tile_is_legible():
 def test_energy_of_different_scopes_is_not_drawn_on_one_axis(metered):
     drawn = tradeoff_figures(metered)[1]
     assert {row["unit"] for row in drawn.rows} == {"J/sample"}
-    assert "energy (J/sample)" in str(drawn.specifications["light"])
+    assert "energy (J/sample)" in str(drawn.light)
     *rest, last, failed = metered.settings
-    boards = last.metrics["energy_joules"].model_copy(update={"scope": "GPU boards of all ranks"})
+    boards = replace(last.metrics["energy_joules"], scope="GPU boards of all ranks")
     mixed = last.model_copy(update={"metrics": {**last.metrics, "energy_joules": boards}})
     skipped = tradeoff_figures(metered.model_copy(update={"settings": (*rest, mixed, failed)}))[1]
     assert skipped == Skipped(
@@ -453,8 +454,8 @@ def test_energy_of_different_scopes_is_not_drawn_on_one_axis(metered):
 
 def test_only_memory_that_is_a_peak_is_called_one(findings):
     host = tradeoff_figures(findings)[2]
-    assert "peak" not in str(host.specifications["light"]) + host.alt
-    assert "host memory after the window (MiB)" in str(host.specifications["light"])
+    assert "peak" not in str(host.light) + host.alt
+    assert "host memory after the window (MiB)" in str(host.light)
     reserved = [
         setting.model_copy(update={"metrics": {"peak_memory_reserved_bytes": setting.metrics["host_pss_bytes"]}})
         for setting in findings.settings[:3]
@@ -637,7 +638,7 @@ def test_what_the_readings_mean_is_said_in_words(findings):
     metric = next(iter(setting.metrics.values()))
 
     def said(**means):
-        metrics = {name: metric.model_copy(update={"median": value}) for name, value in means.items()}
+        metrics = {name: replace(metric, median=value) for name, value in means.items()}
         return meaning(setting.model_copy(update={"metrics": metrics, "bottleneck": None, "label": "bf16"}))
 
     assert said(gpu_utilisation_mean=0.62, gpu_throttled_mean=0.25) == (

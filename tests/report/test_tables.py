@@ -1,6 +1,7 @@
 """Tables: every number with its interval, every missing one with its reason, every failure a row."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -90,7 +91,7 @@ def test_a_row_expands_to_readings_bottleneck_reasons_and_commands(findings):
 
 
 def test_a_scope_that_differs_between_rows_is_in_each(findings):
-    memory = findings.settings[0].metrics["host_pss_bytes"].model_copy(update={"scope": "rank 0"})
+    memory = replace(findings.settings[0].metrics["host_pss_bytes"], scope="rank 0")
     other = findings.settings[0].model_copy(update={"metrics": {"host_pss_bytes": memory}})
     table = settings_table(findings.model_copy(update={"settings": (other, *findings.settings[1:])}))
     assert "Memory" not in table.caption.partition("medians.")[2]

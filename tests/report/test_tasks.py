@@ -82,7 +82,7 @@ def test_figures_show_the_unit_and_measured_settings_without_a_rate(aimed):
     heat, lines = heatmap_figure(aimed), throughput_figure(aimed)
     assert "10.0 results/h" in heat.alt
     assert [row["short"] for row in heat.rows if row["setting"] == aimed.settings[1].setting] == ["no rate"]
-    assert "rate (results/h)" in str(lines.specifications["light"])
+    assert "rate (results/h)" in str(lines.light)
 
 
 def test_the_report_contains_the_time_and_the_miss(aimed, sweep):

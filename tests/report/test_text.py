@@ -1,13 +1,16 @@
 """Text from outside: unprintable characters are replaced, and each renderer escapes everything else."""
 
+import base64
 import csv
+import gzip
 import io
+import re
 
 import pytest
 from markdown_it import MarkdownIt
 
 from accelsweep.report.formatting import printable, printable_findings, sentence
-from accelsweep.report.html_page import embed_json, pack
+from accelsweep.report.html_page import pack, zipped
 from accelsweep.report.markdown import code_block, escape
 from accelsweep.report.table_model import to_csv
 
@@ -28,10 +31,11 @@ def test_cleaning_changes_no_number(findings, hostile_findings):
     assert [setting.rate for setting in cleaned.settings] == [setting.rate for setting in findings.settings]
 
 
-def test_embedded_json_cannot_end_its_script_element():
-    text = str(embed_json({"a": "</script><!-- & \u2028"}))
-    assert not set("<>&\u2028") & set(text)
-    assert '"a":"\\u003c/script\\u003e\\u003c!-- \\u0026 \\u2028"' in text
+def test_compressed_text_cannot_end_its_script_element_and_is_the_same_each_time():
+    text = zipped("</script><!-- & \u2028")
+    assert text == zipped("</script><!-- & \u2028")
+    assert re.fullmatch(r"[A-Za-z0-9+/=]+", text)
+    assert gzip.decompress(base64.b64decode(text)).decode() == "</script><!-- & \u2028"
 
 
 def test_packed_columns_hold_each_text_once():

@@ -118,6 +118,12 @@ def sweep(tmp_path: Path) -> SweepFolder:
 
 
 @pytest.fixture
+def small_sweep(tmp_path: Path) -> SweepFolder:
+    """One repeat of the example sweep under a unique name, for tests that only need something to publish."""
+    return build_example_sweep(tmp_path, name=f"small-{uuid.uuid4().hex[:8]}", repeats=1)
+
+
+@pytest.fixture
 def read_store() -> Callable[[SweepFolder, str], StoreContents]:
     """A function that returns the runs of a sweep in a store by key, without ids and times of publication."""
     return read_runs

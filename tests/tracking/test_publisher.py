@@ -230,25 +230,25 @@ def artifacts(client: Any, run_id: str, folder: str = "") -> set[str]:
 
 @BOTH_STORES
 def test_a_new_report_replaces_the_files_of_the_old_one_and_leaves_other_files_alone(
-    sweep: SweepFolder, uri: str, with_findings: Callable[..., Any]
+    small_sweep: SweepFolder, uri: str, with_findings: Callable[..., Any]
 ) -> None:
     from mlflow import MlflowClient
 
-    with_findings(sweep)
-    (sweep.report / "claims.csv").write_text("claim\n")
+    with_findings(small_sweep)
+    (small_sweep.report / "claims.csv").write_text("claim\n")
     for name in ("report.md", "speedup.svg"):
-        (sweep.report / name).write_text("also on the page")
-    publish(sweep, uri)
-    (report,) = search(sweep, uri, "tags.kind = 'report'")
+        (small_sweep.report / name).write_text("also on the page")
+    publish(small_sweep, uri)
+    (report,) = search(small_sweep, uri, "tags.kind = 'report'")
     client, run_id = MlflowClient(uri), report.info.run_id
     before = artifacts(client, run_id)
     assert {"report/claims.csv", "report/figures/rate.csv"} <= before
     assert not {"report/report.md", "report/speedup.svg"} & before
     client.log_text(run_id, "what we decided", "notes.txt")
-    shutil.rmtree(sweep.report / "figures")
-    (sweep.report / "claims.csv").unlink()
-    (sweep.report / "settings.csv").write_text("setting\n")
-    publish(sweep, uri)
+    shutil.rmtree(small_sweep.report / "figures")
+    (small_sweep.report / "claims.csv").unlink()
+    (small_sweep.report / "settings.csv").write_text("setting\n")
+    publish(small_sweep, uri)
     obsolete, new = {"report/claims.csv", "report/figures/rate.csv"}, {"report/settings.csv", "notes.txt"}
     assert artifacts(client, run_id) == (before - obsolete) | new
 
@@ -307,20 +307,20 @@ def test_damaged_steps_only_remove_the_curves(copied: Published, read_store: Rea
 
 @BOTH_STORES
 def test_hostile_names_and_values_are_published_in_a_form_that_mlflow_accepts(
-    sweep: SweepFolder, uri: str, read_store: ReadStore
+    small_sweep: SweepFolder, uri: str, read_store: ReadStore
 ) -> None:
-    record = record_of(sweep, devices=2)
+    record = record_of(small_sweep, devices=2)
     hostile = {
         "a//b": 1, "../up": 2, "größe@x": 3, "k" * 400: 4, "empty": "", "long": "x" * 9000, "list": [1, None],
         "half": "\ud800", "store": "http://me:secret@host/x", "curly{}": "<script>", "curly[]": "'quote'",
     }  # fmt: skip
     metrics = record.metrics | {"logged.train//lö ss": Metric(value=1.5, unit="1")}
-    remeasure(sweep, record, metrics=metrics)
-    manifest = Manifest.read(sweep.manifest)
+    remeasure(small_sweep, record, metrics=metrics)
+    manifest = Manifest.read(small_sweep.manifest)
     settings = [setting.model_copy(update={"axes": setting.axes | hostile}) for setting in manifest.settings]
-    manifest.model_copy(update={"settings": tuple(settings)}).write(sweep.manifest)
-    publish(sweep, uri)
-    stored = read_store(sweep, uri)[f"run:{record.run}"]
+    manifest.model_copy(update={"settings": tuple(settings)}).write(small_sweep.manifest)
+    publish(small_sweep, uri)
+    stored = read_store(small_sweep, uri)[f"run:{record.run}"]
     assert stored["params"]["a/b"] == "1"
     assert stored["params"]["up"] == "2"
     assert stored["params"]["gr__e_x"] == "3"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -100,7 +101,7 @@ def test_a_baseline_is_disturbed_if_most_of_its_runs_were(findings: Findings) ->
 
 def test_memory_is_called_a_peak_only_where_it_is_one(findings: Findings) -> None:
     assert memory_of(findings, findings.settings[0]) == {"memory_gib": 0.04657}
-    summary = findings.settings[0].metrics["host_pss_bytes"].model_copy(update={"median": 2.0**31})
+    summary = replace(findings.settings[0].metrics["host_pss_bytes"], median=2.0**31)
     peaks = [
         setting.model_copy(update={"metrics": setting.metrics | {"peak_memory_reserved_bytes": summary}})
         for setting in findings.settings

@@ -40,6 +40,7 @@ from accelsweep.analysis.simultaneous_intervals import pools
 from accelsweep.analysis.statistical_power import PairNoise, RepeatsNeeded, repeats_for_resolution
 from accelsweep.analysis.sweep_doubts import outlying_runs, overlapping_runs, sweep_doubts, two_levels
 from accelsweep.config.sweep_options import PILOT_BLOCKS
+from accelsweep.garbage_collection import collector_paused
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.records.findings import Findings, Hardware, Section, SettingFinding
 from accelsweep.records.layout import SweepFolder
@@ -98,6 +99,7 @@ class Analysis:
         )
 
 
+@collector_paused()
 def analyse(
     runs: Iterable[RunRow], manifest: Manifest, folder: SweepFolder | None = None, home: Path | None = None
 ) -> Findings:

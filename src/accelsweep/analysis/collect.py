@@ -6,13 +6,15 @@ rows are also written to `records.parquet` for other programs; accelsweep itself
 
 from __future__ import annotations
 
+import hashlib
 import io
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic_core import to_jsonable_python
@@ -21,20 +23,21 @@ from accelsweep import registry
 from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.schema import checked_config
 from accelsweep.errors import DamagedFile
-from accelsweep.files import set_aside, set_aside_non_file, sha256_file, write_bytes_atomically
+from accelsweep.files import read_regular, set_aside, set_aside_non_file, write_bytes_atomically
+from accelsweep.garbage_collection import collector_paused
 from accelsweep.metrics import Metric
 from accelsweep.plain_json import canonical_json
 from accelsweep.records.early_decisions import decided_runs
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.not_run_reasons import not_run_reason_with_remedy
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_files import block_or_none, read_record, read_record_at
+from accelsweep.records.run_files import block_or_none, check_record, read_record_at
 from accelsweep.records.run_record import Record
 from accelsweep.redaction import without_secrets
 from accelsweep.results import Effective, Outcome, Traits
 from accelsweep.run_config import Run, SettingConfig
 
-TEXT, WHOLE, REAL = pa.string(), pa.int64(), pa.float64()
+TEXT, WHOLE, REAL, FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 
 _PLAIN = {
     **dict.fromkeys(("sweep", "setting", "run", "block"), TEXT),
@@ -44,10 +47,15 @@ _PLAIN = {
 }
 """Columns copied from the row field of the same name."""
 
+
+def _plain_metric(metric: Metric) -> dict[str, Any]:
+    return {name: getattr(metric, name) for name in Metric.__slots__}
+
+
 _JSON: dict[str, Callable[[RunRow], Any]] = {
     "config": lambda run: None if run.config is None else run.config.raw,
     "effective": lambda run: None if run.effective is None else to_jsonable_python(run.effective),
-    "metrics": lambda run: to_jsonable_python(run.metrics),
+    "metrics": lambda run: {name: _plain_metric(metric) for name, metric in run.metrics.items()},
     "hardware": lambda run: run.hardware.details,
     "software": lambda run: run.software,
     "builds": lambda run: run.builds,
@@ -59,28 +67,43 @@ _JSON: dict[str, Callable[[RunRow], Any]] = {
 """Columns that contain JSON; all of them except `config` are null if there is no record."""
 
 
-def runs_table(runs: Sequence[RunRow], axes: Iterable[str]) -> pa.Table:
-    """Return the runs as an Arrow table, in the given order.
+_ROW_GROUP = 2000
+"""Maximum number of runs that are serialised at once; the table of 10,000 runs would take 300 MiB."""
+
+
+def runs_tables(runs: Sequence[RunRow], axes: Iterable[str]) -> Iterator[pa.Table]:
+    """Yield the runs, in the given order, as Arrow tables of at most `_ROW_GROUP` rows with the same columns.
 
     Times are in UTC, formatted as ISO 8601. The columns of `_PLAIN` and `_JSON` and the record's digest come first,
     followed by `axis.KEY` for each axis (JSON if the axis mixes types) and a float column for each metric. The float is
-    null if the metric was not measured; `metrics` then contains the reason.
+    null if the metric was not measured; `metrics` then contains the reason. Without runs, one empty table is yielded.
     """
-    columns = {name: _column([getattr(run, name) for run in runs], kind) for name, kind in _PLAIN.items()}
-    for name, part in _JSON.items():
-        columns[name] = _column(_texts([part(run) if run.recorded or name == "config" else None for run in runs]), TEXT)
-    columns["record_sha256"] = _column([run.record_sha256 for run in runs], TEXT)
-    for axis in axes:
-        columns[f"axis.{axis}"] = _axis_column([run.axes.get(axis) for run in runs])
-    for metric in sorted({name for run in runs for name in run.metrics} - set(columns)):
-        values = [run.metrics[metric].value if metric in run.metrics else None for run in runs]
-        columns[metric] = pa.array(values, REAL)
-    return pa.table(columns)
+    kinds = {axis: _axis_kind([run.axes.get(axis) for run in runs]) for axis in axes}
+    metrics = sorted({name for run in runs for name in run.metrics})
+    for start in range(0, max(1, len(runs)), _ROW_GROUP):
+        part = runs[start : start + _ROW_GROUP]
+        columns = {name: _column([getattr(run, name) for run in part], kind) for name, kind in _PLAIN.items()}
+        for name, value in _JSON.items():
+            texts = _texts([value(run) if run.recorded or name == "config" else None for run in part])
+            columns[name] = _column(texts, TEXT)
+        columns["record_sha256"] = _column([run.record_sha256 for run in part], TEXT)
+        for axis, kind in kinds.items():
+            values = [run.axes.get(axis) for run in part]
+            columns[f"axis.{axis}"] = _column(values if kind else list(map(canonical_json, values)), kind or TEXT)
+        for metric in metrics:
+            if metric not in columns:
+                values = [run.metrics[metric].value if metric in run.metrics else None for run in part]
+                columns[metric] = _column(values, REAL)
+        yield pa.table(columns)
 
 
 def utf8_safe(text: str) -> str:
     """Replace lone surrogates, which UTF-8 cannot encode, with their JSON escapes."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+    return text if text.isascii() else _utf8(text).decode()
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _texts(parts: list[Any]) -> list[str | None]:
@@ -89,35 +112,56 @@ def _texts(parts: list[Any]) -> list[str | None]:
     return [None if part is None else texts[id(part)] for part in parts]
 
 
-def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return values of one kind, or None, as an Arrow array.
+
+    It is made of its buffers, because `pyarrow.array` imports pandas, which takes a third of the time of this step.
+    """
+    known = np.array([value is not None for value in values], np.bool_)
+    validity = pa.py_buffer(np.packbits(known, bitorder="little"))
     if kind == TEXT:
-        values = [None if text is None else utf8_safe(text) for text in values]
-    return pa.array(values, kind)
+        texts = [b"" if value is None else _utf8(value) for value in values]
+        offsets = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+        return pa.StringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(b"".join(texts)), validity)
+    plain = np.array([value or 0 for value in values], str(kind))
+    data = np.packbits(plain, bitorder="little") if kind == FLAG else plain
+    return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(data)])
 
 
-def _axis_column(values: list[Any]) -> pa.Array:
+def _axis_kind(values: list[Any]) -> pa.DataType | None:
+    """Return the type that all of an axis's values have, or None if they have several or another one."""
     kinds = {type(value) for value in values}
-    for kind, arrow in ((str, TEXT), (bool, pa.bool_()), (float, REAL), (int, WHOLE)):
+    for kind, arrow in ((str, TEXT), (bool, FLAG), (float, REAL), (int, WHOLE)):
         if kinds == {kind} and not (kind is int and any(abs(value) >= 2**63 for value in values)):
-            return _column(values, arrow)
-    return _column([canonical_json(value) for value in values], TEXT)
+            return arrow
+    return None
 
 
 _Part = TypeVar("_Part", SettingConfig, Effective, Traits, Mapping[str, Any])
 
 
 class _Interned:
-    """Shares one object between equal parts of records, because thousands of runs have the same config."""
+    """Shares one object between equal parts of records, because thousands of runs have the same config.
+
+    Parts are equal if their representations are, which tells 1 from 1.0 and True. Records have sorted keys.
+    """
 
     def __init__(self) -> None:
-        self._parts: dict[str, Any] = {}
+        self._parts: dict[tuple[type, str], Any] = {}
+        self._missing: dict[Metric, Metric] = {}
 
     def __call__(self, part: _Part) -> _Part:
         """Return the first object seen that is equal to `part`."""
         plain = part.raw if isinstance(part, SettingConfig) else part
-        plain = plain if isinstance(plain, Mapping) else to_jsonable_python(plain)
-        interned: _Part = self._parts.setdefault(f"{type(part).__name__} {canonical_json(plain)}", part)
+        interned: _Part = self._parts.setdefault((type(part), repr(plain)), part)
         return interned
+
+    def metrics(self, metrics: dict[str, Metric]) -> dict[str, Metric]:
+        """Replace metrics without a value, which thousands of runs have in common, by the first equal one seen."""
+        return {
+            name: self._missing.setdefault(metric, metric) if metric.value is None else metric
+            for name, metric in metrics.items()
+        }
 
 
 def collect(folder: SweepFolder) -> list[RunRow]:
@@ -125,13 +169,18 @@ def collect(folder: SweepFolder) -> list[RunRow]:
     manifest = Manifest.read(folder.manifest)
     rows = read_runs(folder, manifest, on_damage=lambda error: set_aside(error.path))
     buffer, path = io.BytesIO(), folder.records
-    pq.write_table(runs_table(rows, manifest.axes), buffer, compression="zstd")
+    groups = runs_tables(rows, manifest.axes)
+    first = next(groups)
+    with pq.ParquetWriter(buffer, first.schema, compression="zstd") as writer:
+        for group in itertools.chain([first], groups):
+            writer.write_table(group)
     set_aside_non_file(path)
     if not path.exists() or path.read_bytes() != buffer.getvalue():
         write_bytes_atomically(path, buffer.getvalue())
     return rows
 
 
+@collector_paused()
 def read_runs(
     folder: SweepFolder, manifest: Manifest, *, on_damage: Callable[[DamagedFile], object] | None = None
 ) -> list[RunRow]:
@@ -148,7 +197,7 @@ def read_runs(
         for run in block.runs:
             damage = None
             try:
-                row = _recorded(folder.name, read_record(folder, run), sha256_file(folder.record(run)), intern)
+                row = _read_row(folder, run, intern)
             except FileNotFoundError:
                 row = None
             except DamagedFile as error:
@@ -210,6 +259,14 @@ def _why_missing(folder: SweepFolder, block: str, run: str, damage: DamagedFile 
     return f"its record was set aside as {damaged[-1].name} ({why}); the same command measures it again"
 
 
+def _read_row(folder: SweepFolder, run: str, intern: _Interned) -> RunRow:
+    """Return the row of a run from its record. Raises like `read_record`."""
+    path = folder.record(run)
+    content = read_regular(path)
+    record = check_record(Record.unsealed(content, path), path, run)
+    return _recorded(folder.name, record, hashlib.sha256(content).hexdigest(), intern)
+
+
 def _recorded(sweep: str, record: Record, sha256: str, intern: _Interned) -> RunRow:
     return RunRow(
         sweep=sweep,
@@ -228,7 +285,7 @@ def _recorded(sweep: str, record: Record, sha256: str, intern: _Interned) -> Run
         wall_seconds=record.wall_seconds,
         config=intern(record.config),
         effective=None if record.effective is None else intern(record.effective),
-        metrics={sys.intern(name): _interned(metric) for name, metric in record.metrics.items()},
+        metrics=intern.metrics(record.metrics),
         hardware=record.fingerprint.hardware_kind,
         software=intern(record.fingerprint.software),
         builds=intern(record.fingerprint.builds),
@@ -239,11 +296,4 @@ def _recorded(sweep: str, record: Record, sha256: str, intern: _Interned) -> Run
         record_sha256=sha256,
         earlier_attempts=record.earlier_attempts,
         traits=intern(record.traits) if isinstance(record.traits, Traits) else record.traits,
-    )
-
-
-def _interned(metric: Metric) -> Metric:
-    texts = (metric.reason, metric.scope, metric.provenance)
-    return Metric(
-        metric.value, sys.intern(metric.unit), *(None if text is None else sys.intern(text) for text in texts)
     )

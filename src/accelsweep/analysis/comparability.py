@@ -131,8 +131,15 @@ def _config_differences(a: Any, b: Any, path: str = "") -> Iterator[tuple[str, A
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         for key in sorted(a.keys() | b.keys()):
             yield from _config_differences(a.get(key), b.get(key), f"{path}.{key}" if path else key)
-    elif canonical_json(a) != canonical_json(b):
+    elif not _are_equal(a, b):
         yield path, a, b
+
+
+def _are_equal(a: Any, b: Any) -> bool:
+    """Return whether two JSON values are equal; 1, 1.0 and true are not. Nearly all of them are no lists."""
+    if isinstance(a, list | tuple | dict) and isinstance(b, list | tuple | dict):
+        return canonical_json(a) == canonical_json(b)
+    return type(a) is type(b) and bool(a == b)
 
 
 def _varying(facts: _Facts, ours: Iterable[RunRow], theirs: Iterable[RunRow]) -> Iterator[tuple[str, str, str]]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from accelsweep.analysis.costs import common_memory_metric, cost_metric, same_energy_scope
 from accelsweep.analysis.quality import QualityMeasure
@@ -13,6 +17,7 @@ from accelsweep.records.estimates import Estimate, Summary, Verdict
 from accelsweep.records.findings import SettingFinding
 
 _Ends = tuple[float, float]
+_Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -26,14 +31,18 @@ class Objective:
     share: float = 0.0
     margin: float = 0.0
 
-    def as_good(self, index: int, other: int) -> bool:
-        """Return whether a setting is demonstrably no worse than `other`, ignoring differences that do not matter."""
+    def as_good(self, other: int) -> _Flags:
+        """Return which settings are demonstrably no worse than `other`, ignoring differences that do not matter."""
         best = self.ends[other][0]
-        return self.ends[index][1] <= best + self.share * abs(best) + self.margin
+        return self._worst <= best + self.share * abs(best) + self.margin
 
-    def better(self, index: int, other: int) -> bool:
-        """Return whether a setting is demonstrably better than `other`."""
-        return self.ends[index][1] < self.ends[other][0]
+    def better(self, other: int) -> _Flags:
+        """Return which settings are demonstrably better than `other`."""
+        return self._worst < self.ends[other][0]
+
+    @cached_property
+    def _worst(self) -> NDArray[np.float64]:
+        return np.array([high for _, high in self.ends])
 
 
 def candidates(settings: Sequence[SettingFinding]) -> list[SettingFinding]:
@@ -77,11 +86,12 @@ def pareto_front(goals: Mapping[str, Objective], count: int) -> list[int]:
     interval proves nothing, so a setting with few runs stays on the front.
     """
 
-    def dominates(index: int, other: int) -> bool:
-        as_good = all(goal.as_good(index, other) for goal in goals.values())
-        return as_good and any(goal.better(index, other) for goal in goals.values())
+    def is_dominated(index: int) -> bool:
+        as_good = np.logical_and.reduce([goal.as_good(index) for goal in goals.values()])
+        better = np.logical_or.reduce([goal.better(index) for goal in goals.values()])
+        return bool(np.any(as_good & better))
 
-    return [index for index in range(count) if not any(dominates(other, index) for other in range(count))]
+    return [index for index in range(count) if not goals or not is_dominated(index)]
 
 
 def _interval(estimate: Estimate | None, *, negated: bool = False) -> _Ends | None:

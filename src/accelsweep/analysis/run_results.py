@@ -71,7 +71,7 @@ class RunRow:
             return None
         return self.metrics[metric].value
 
-    @property
+    @cached_property
     def surroundings(self) -> RunEnvironment:
         """The `environment` field with typed attributes."""
         return RunEnvironment(self.environment)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -128,14 +128,14 @@ def _summary(readings: list[Metric]) -> Summary:
         maximum=round_significant(max(values)) if values else None,
         count=len(values),
         unit=readings[0].unit,
-        reason=_joined("; ", (reading.reason for reading in readings)),
-        scope=_joined(" and ", (reading.scope for reading in readings)),
-        provenance=_joined(" and ", (reading.provenance for reading in readings)),
+        reason=_joined("; ", {reading.reason for reading in readings}),
+        scope=_joined(" and ", {reading.scope for reading in readings}),
+        provenance=_joined(" and ", {reading.provenance for reading in readings}),
     )
 
 
-def _joined(separator: str, texts: Iterable[str | None]) -> str | None:
-    return separator.join(sorted({text for text in texts if text is not None})) or None
+def _joined(separator: str, texts: Set[str | None]) -> str | None:
+    return separator.join(sorted(text for text in texts if text is not None)) or None
 
 
 def memory_share(metrics: Mapping[str, Summary], effective: Effective | None, site: Site) -> float | None:

@@ -106,7 +106,8 @@ def plan_after_interim_analysis(
     from accelsweep.planning.plan import make_plan
 
     settings = analyse(collect(SweepFolder(home, manifest.sweep)), manifest).settings
-    compared = [setting for setting in settings if setting.setting not in manifest.baselines]
+    baselines = manifest.baselines
+    compared = [setting for setting in settings if setting.setting not in baselines]
     # All other verdicts mean that a setting cannot be measured or compared, so more blocks would not help.
     undecided = {
         setting.setting

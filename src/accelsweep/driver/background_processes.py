@@ -215,9 +215,12 @@ def _is_published(folder: SweepFolder, tracking_uri: str | None) -> bool:
 
 
 def forks_here(plan: Plan) -> bool:
-    """Return whether the plan contains runs to fork on this machine."""
-    forks = any(setting.config.launcher == "fork" for setting in plan.settings)
-    return forks and plan.manifest.site.scheduler == "local"
+    """Return whether any run of the plan is forked on this machine from a process with accelsweep's interpreter."""
+    manifest = plan.manifest
+    if manifest.site.scheduler != "local" or (manifest.entry is not None and manifest.entry.python is not None):
+        return False
+    configs = (setting.config for setting in plan.settings)
+    return any(config.launcher == "fork" and not config.whole_process for config in configs)
 
 
 class ForkServer:

@@ -29,6 +29,7 @@ from accelsweep.signals import exit_code_of
 from accelsweep.significant_digits import approximate_duration, count_of
 from accelsweep.tasks import METRIC_TITLES
 
+_MAX_ROWS = 40
 _MAX_FAILURE_REASONS = 3
 
 _MAX_REFUSALS = 3
@@ -152,7 +153,17 @@ def _results_table(findings: Findings) -> Listing:
         tried = []  # the reasons are printed below
     shared = f", all with {findings.shared}" if findings.shared else ""
     title = f"{findings.sweep}: {fmt.count(findings.repeats, 'repeat')}{shared}"
-    return Listing(title, headings, tuple(map(_row, tried)), numbers=headings[1:3])
+    rows = [_row(setting) for setting in _shown(findings, tried)]
+    if hidden := len(tried) - len(rows):
+        rows.append((f"... and {hidden} slower ones: see the report", "", "", "", "", ""))
+    return Listing(title, headings, tuple(rows), numbers=headings[1:3])
+
+
+def _shown(findings: Findings, settings: list[SettingFinding]) -> list[SettingFinding]:
+    """Return the settings that a terminal can show, in their order: the baseline, and those with the highest rates."""
+    by_rate = sorted(settings, key=lambda one: (one.setting != findings.baseline, -one.rate.value if one.rate else 0.0))
+    shown = {setting.setting for setting in by_rate[:_MAX_ROWS]}
+    return [setting for setting in settings if setting.setting in shown]
 
 
 def _row(setting: SettingFinding) -> tuple[str | Styled, ...]:

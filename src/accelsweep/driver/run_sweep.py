@@ -28,6 +28,7 @@ from accelsweep.driver.sweep_lock import clear_leftovers, lock_sweep
 from accelsweep.driver.trial import plan_after_trial
 from accelsweep.driver.up_to_date import is_up_to_date, mark_up_to_date, remove_altered_report
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, AccelsweepError, InputError
+from accelsweep.planning.entry_point import measured_project
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder, known_sweeps
 from accelsweep.records.plan import Manifest
@@ -114,13 +115,19 @@ def run_sweep(home: Path, request: Request) -> SweepExit:
 
 
 def expects_local_runs(home: Path, request: Request) -> bool:
-    """Return whether runs on this machine will probably follow, before anything is planned.
+    """Return whether runs will probably be forked on this machine, before anything is planned.
 
-    They will not if the sweep is complete. Without a given name, any complete sweep in `home` may be the one.
+    They will not if the sweep is complete. Without a given name, any complete sweep in `home` may be the one. Nor are
+    runs with the interpreter of the user's project forked from a process of ours.
     """
     names = known_sweeps(home) if request.name is None else [request.name]
     complete = any(SweepFolder(home, name).completed_state.exists() for name in names)
-    return profile_executor(request.profile) == "local" and not complete
+    if profile_executor(request.profile) != "local" or complete:
+        return False
+    with contextlib.suppress(InputError):  # it is reported by planning
+        project = measured_project(home.resolve(), request.entry, request.overrides)
+        return project is None or not (project.own_environment or project.whole_process)
+    return False
 
 
 def _run(home: Path, request: Request, listeners: Listeners, server: ForkServer) -> SweepExit:

@@ -156,12 +156,12 @@ def _nested(key: str, node: Any, within: str) -> Iterator[_Instantiation]:
     else:
         items = enumerate(node) if isinstance(node, list | tuple) else ()
     for name, value in items:
-        if not isinstance(value, dict | list | tuple):
-            continue
-        target = value.get("_target_") if isinstance(value, dict) else None
-        if isinstance(target, str):
+        inner = within
+        if isinstance(value, dict) and isinstance(target := value.get("_target_"), str):
             yield _Instantiation(f"{key}.{name}", value, within)
-        yield from _nested(f"{key}.{name}", value, target if isinstance(target, str) else within)
+            inner = target
+        if isinstance(value, dict | list | tuple):
+            yield from _nested(f"{key}.{name}", value, inner)
 
 
 def _check_arguments(built: _Instantiation, path: ImportPath) -> None:

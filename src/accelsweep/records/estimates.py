@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 from accelsweep.json_documents import Frozen
+from accelsweep.plain_json import NO_OTHER_FIELDS
 
 
 class Verdict(StrEnum):
@@ -58,8 +60,11 @@ class Speedup(Frozen):
     paired: bool
 
 
-class Summary(Frozen):
+@dataclass(frozen=True, slots=True)  # no model, which takes eight times the memory: there are 60 for each setting
+class Summary:
     """A metric over a setting's repeats: median and range, or the reason why there is none."""
+
+    __pydantic_config__ = NO_OTHER_FIELDS
 
     median: float | None
     minimum: float | None

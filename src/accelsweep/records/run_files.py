@@ -93,7 +93,11 @@ def read_steps(steps: Path, record: Path, run: str, columns: list[str] | None = 
     if record.exists() and (damage := steps_damage(read_record_at(record, run), steps)) is not None:
         raise damage
     try:
-        return pq.read_table(steps, columns=columns)
+        # `read_table` would import pandas, and pyarrow's data sets
+        table = pq.ParquetFile(steps).read(columns)
+        if missing := set(columns or ()) - set(table.column_names):
+            raise KeyError(f"without {', '.join(sorted(missing))}")
+        return table
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError, KeyError) as error:  # pyarrow raises OSError for a corrupt page

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -202,8 +204,16 @@ def _is_unprintable(character: str) -> bool:
     )
 
 
+_ESCAPED_CONTROLS = re.compile(r"\\[bfru]")
+"""Escapes in JSON of control characters other than line breaks and tabs."""
+
+
 def printable_findings(findings: Findings) -> Findings:
-    """Return the findings with all text made printable."""
+    """Return the findings with all text made printable, usually themselves."""
+    with contextlib.suppress(ValueError):  # lone surrogates cannot be serialised
+        text = findings.model_dump_json()  # searched at once, because a large sweep has a million texts
+        if text.isprintable() and not _ESCAPED_CONTROLS.search(text):
+            return findings
     return Findings.model_validate(clean_text(findings.model_dump()))
 
 

@@ -11,6 +11,7 @@ import vl_convert
 
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.files import set_aside_non_file
+from accelsweep.garbage_collection import collector_paused
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import MARKDOWN, PAGE, ReportPlace
 from accelsweep.report.captions import CAPTIONS
@@ -28,6 +29,7 @@ def write_report(folder: ReportPlace, *, summary: bool = False) -> Path:
     return folder.report / PAGE
 
 
+@collector_paused()
 def write_files(folder: ReportPlace, method: str | None = None, *, summary: bool = False) -> list[str]:
     """Write `reports/NAME/` from the findings of one or several sweeps, and return the names of its files.
 

@@ -361,8 +361,8 @@ def _csv_row(setting: SettingFinding) -> dict[str, Any]:
     row |= {"quality_verdict": setting.quality_verdict}
     row |= {"bottleneck": setting.bottleneck.verdict if setting.bottleneck else None}
     for name, summary in sorted(setting.metrics.items()):
-        for field in ("median", "minimum", "maximum", "unit", "reason"):
-            row[f"{name}.{field}"] = getattr(summary, field)
+        for column, field in _columns(name, ("median", "minimum", "maximum", "unit", "reason")):
+            row[column] = getattr(summary, field)
     effective = {} if setting.effective is None else to_jsonable_python(setting.effective)
     row |= {f"effective.{key}": value for key, value in sorted(effective.items())}
     return row | {"doubts": "; ".join(doubt.code for doubt in setting.doubts), "reasons": "; ".join(setting.reasons)}
@@ -370,4 +370,9 @@ def _csv_row(setting: SettingFinding) -> dict[str, Any]:
 
 def _estimate_columns(name: str, value: Estimate | None) -> dict[str, Any]:
     fields = ("value", "low", "high", "unit", "confidence", "count", "reason")
-    return {f"{name}.{field}": getattr(value, field, None) for field in fields}
+    return {column: getattr(value, field, None) for column, field in _columns(name, fields)}
+
+
+@cache  # a thousand settings share these texts
+def _columns(name: str, fields: tuple[str, ...]) -> list[tuple[str, str]]:
+    return [(f"{name}.{field}", field) for field in fields]

@@ -92,10 +92,12 @@ def to_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = No
 
 
 def _csv_value(value: Any) -> Any:
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
         return f"'{value}"
     if isinstance(value, Mapping | list | tuple):
         return str(value)
-    return "" if value is None else value
+    return value

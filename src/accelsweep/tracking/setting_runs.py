@@ -212,7 +212,7 @@ def _tags(
     counts = {outcome.value: outcomes.count(outcome) for outcome in outcomes}
     tags: dict[str, Any] = {
         "kind": "setting" if unsupported is None else "unsupported",
-        "baseline": "yes" if setting.name in snapshot.manifest.baselines else "no",
+        "baseline": "yes" if setting.name in snapshot.baselines else "no",
         "outcome": next(iter(counts)) if len(counts) == 1 else None,
         "outcomes": ", ".join(f"{outcome} {count}" for outcome, count in counts.items()),
         "reason": unsupported,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,11 @@ class Snapshot:
     running: Mapping[str, RunningRun]
     live: bool
     damaged: tuple[str, ...]
+
+    @cached_property
+    def baselines(self) -> frozenset[str]:
+        """The settings that others are compared with."""
+        return self.manifest.baselines
 
     @property
     def record_digests(self) -> list[str]:

@@ -188,6 +188,7 @@ class AbAnswer(Answer):
 
         findings, manifest = comparison.findings, comparison.manifest
         states = {result.setting.setting: result.state for result in comparison.gate_results}
+        baselines = manifest.baselines
         return cls(
             sweep=findings.sweep,
             headline=findings.recommendation.headline,
@@ -211,7 +212,7 @@ class AbAnswer(Answer):
                     doubts=setting.doubts,
                 )
                 for setting in findings.settings
-                if setting.setting not in manifest.baselines
+                if setting.setting not in baselines
             ),
             fail_if=comparison.fail_if,
             gate=comparison.state,

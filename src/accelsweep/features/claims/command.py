@@ -29,7 +29,7 @@ from accelsweep.errors import (
 )
 from accelsweep.features.claims.model import GROUP, ClaimVerdict, figures_of, value_text
 from accelsweep.features.claims.page import Verdicts, write_verdicts
-from accelsweep.features.claims.report import UNTESTED, VERDICT_TONES
+from accelsweep.features.claims.report import UNTESTED
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 
@@ -201,7 +201,7 @@ def _report(home: Path, sweeps: Sequence[Findings], why_not: Mapping[str, str]) 
         measured = value_text(claim) if claim.measured or claim.projected else "-"
         kind = f"{claim.id} (analogue)" if claim.analogue else claim.id
         doubts = ", ".join(dict.fromkeys(doubt.code for doubt in claim.doubts)) or "-"
-        tone = Tone.plain if claim.projected else VERDICT_TONES.get(claim.verdict, Tone.plain)
+        tone = Tone.plain if claim.projected else _VERDICT_TONES.get(claim.verdict, Tone.plain)
         verdict = Styled(claim.verdict_text, tone)
         rows.append((kind, claim.figure or "", claim.claimed, measured, verdict, doubts))
     absent = sorted(why_not.keys() - {one.sweep for one in sweeps})
@@ -224,3 +224,13 @@ def claims(
     request = replace(request, extension=asked, time_budget=f"{60.0 * minutes:f}s")
     run_elsewhere(request, {})
     raise typer.Exit(asked.run(Path.cwd(), request))
+
+
+_VERDICT_TONES = {
+    ClaimVerdict.agrees: Tone.good,
+    ClaimVerdict.more: Tone.bad,
+    ClaimVerdict.less: Tone.bad,
+    ClaimVerdict.undecided: Tone.doubtful,
+    ClaimVerdict.disturbed: Tone.doubtful,
+}
+"""The terminal style of each verdict; untested claims are unstyled."""

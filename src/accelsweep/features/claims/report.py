@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from accelsweep.driver.console import Tone
 from accelsweep.features.claims.model import ClaimFinding, ClaimVerdict, figures_of, value_text
 from accelsweep.records.findings import Findings
 from accelsweep.report import formatting as fmt
@@ -209,13 +208,3 @@ def _published_data(claim: ClaimFinding, names: Sequence[str]) -> dict[str, Any]
     ours = {f"here.{key}": getattr(claim.measured, key, None) for key in ("value", "low", "high", "unit")}
     first = {"id": claim.id, "figure": claim.figure, "analogue": claim.analogue, "source": claim.source}
     return {**first, **{name: claim.published.get(name) for name in names}, **ours}
-
-
-VERDICT_TONES = {
-    ClaimVerdict.agrees: Tone.good,
-    ClaimVerdict.more: Tone.bad,
-    ClaimVerdict.less: Tone.bad,
-    ClaimVerdict.undecided: Tone.doubtful,
-    ClaimVerdict.disturbed: Tone.doubtful,
-}
-"""The terminal style of each verdict; untested claims are unstyled."""

@@ -197,7 +197,7 @@ def _labels(here: alt.Chart, rows: Sequence[dict[str, Any]], key: str, **style: 
         )
         mark = one.mark_text(align="right" if late else "left", dx=-5 if late else 5, **style)
         found.append(
-            mark.encode(y=alt.value(height if key == "change" else HEIGHT - height), text=alt.Text(f"{key}:N"))
+            mark.encode(y=alt.YValue(height if key == "change" else HEIGHT - height), text=alt.Text(f"{key}:N"))
         )
     return found
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from accelsweep.analysis.analyse_sweep import Analysis
 from accelsweep.analysis.run_results import RunRow
-from accelsweep.driver.console import say
 from accelsweep.errors import InputError
 from accelsweep.features.imports.model import ExternalResults, ImportedRows, SourcedRow
 from accelsweep.features.imports.readers import external_file, read_all_external, read_published
@@ -26,6 +25,8 @@ def import_rows(home: Path, path: Path, source: str, device: str | None, name: s
     `name` defaults to source and file. Raises InputError, before anything is written, if the file is damaged or in
     another format, or if different rows are already stored under this name.
     """
+    from accelsweep.driver.console import say  # imports rich, which reports do not need
+
     results = read_published(path, source, device)
     plain_stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("-.")
     target = external_file(home, check_sweep_name(name or f"{source}-{plain_stem}"))

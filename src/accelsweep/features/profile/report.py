@@ -45,10 +45,8 @@ def build_section(analysis: Analysis) -> Profiles | None:
     if analysis.folder is None:
         return None
     manifest, rows = analysis.manifest, analysis.rows
-    axes = {setting.name: setting.axes for setting in manifest.settings}
-    stored, left_out = stored_profiles(
-        analysis.folder, sorted(axes, key=lambda setting: setting not in manifest.baselines)
-    )
+    axes, baselines = {setting.name: setting.axes for setting in manifest.settings}, manifest.baselines
+    stored, left_out = stored_profiles(analysis.folder, sorted(axes, key=lambda setting: setting not in baselines))
     profiles = tuple(
         compare(profile, stored[0] if place else None, rows, axes[profile.setting])
         for place, profile in enumerate(stored)

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
-from scipy.optimize import least_squares
+import scipy  # its parts are imported when they are first used
 
 from accelsweep.devices.datasheets import datasheets
 from accelsweep.features.projection.time_model import FORMS, Spread, family, part_seconds
@@ -155,7 +154,9 @@ def fit(table: RateTable, prior: Vector) -> Coefficients:
         rows: Vector = (table.weights / times.sum(axis=1))[:, None] * times
         return np.vstack([rows, strength * np.eye(len(logs))])
 
-    values = np.exp(least_squares(residuals, start, jac=jacobian, loss="soft_l1", f_scale=SOFT_L1_SCALE).x)
+    values = np.exp(
+        scipy.optimize.least_squares(residuals, start, jac=jacobian, loss="soft_l1", f_scale=SOFT_L1_SCALE).x
+    )
     errors = table.log_seconds - np.log(table.parts @ values)
     terms = {}
     for kind in NetworkFamily:
@@ -228,4 +229,4 @@ def _half_width(errors: Vector) -> float:
 def _t_half_width(values: list[float]) -> float:
     """Return the 95 % quantile of t times the root mean square, assuming that the errors are centred on zero."""
     root = math.sqrt(sum(value**2 for value in values) / len(values))
-    return float(special.stdtrit(len(values), 0.95)) * root
+    return float(scipy.special.stdtrit(len(values), 0.95)) * root

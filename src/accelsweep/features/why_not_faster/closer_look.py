@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 from accelsweep.errors import AccelsweepError
-from accelsweep.features.profile.command import profile_setting, refuse_to_profile
 from accelsweep.features.profile.model import PROFILE_FILE, profiles_folder
 from accelsweep.features.why_not_faster.model import Explanation, WhyNotFaster
 from accelsweep.records.findings import Findings
@@ -38,6 +37,8 @@ def profile_one_pair(folder: SweepFolder, findings: Findings) -> bool:
     explanation = next((each for each in inconclusive if _is_quick(folder, manifest, findings, each)), None)
     if explanation is None:
         return False
+    from accelsweep.features.profile.command import profile_setting, refuse_to_profile  # imports all of a measurement
+
     try:
         for setting in (explanation.against, explanation.setting):
             refuse_to_profile(folder, manifest, setting)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import altair as alt
+from altair.utils.schemapi import debug_mode
 
 from accelsweep.records.estimates import Verdict
 from accelsweep.report.captions import CAPTIONS, Caption
@@ -208,25 +209,34 @@ class Figure:
         return [row for row in self.rows if row.get("shown", True)]
 
     @cached_property
-    def specifications(self) -> dict[str, dict[str, Any]]:
-        """Vega-Lite specifications keyed by palette name, without rows or width. They are validated in tests only."""
-        return {
-            palette.name: {
+    def light(self) -> dict[str, Any]:
+        """The Vega-Lite specification in light colours, without rows or width."""
+        return self._specification(LIGHT)
+
+    @cached_property
+    def dark(self) -> dict[str, Any]:
+        """The Vega-Lite specification in dark colours, without rows or width; only pages need it."""
+        return self._specification(DARK)
+
+    def _specification(self, palette: Palette) -> dict[str, Any]:
+        """Draw the figure. Specifications are validated in tests only, because that doubles the time."""
+        with debug_mode(False):
+            return {
                 **self.draw(palette).to_dict(validate=False),
                 "description": self.alt,  # Vega replaces the page's own aria-label with this
                 "config": theme(palette),
             }
-            for palette in (LIGHT, DARK)
-        }
 
     def fluid_specifications(self) -> dict[str, dict[str, Any]]:
         """Return the specifications, keyed by palette name, of a chart that fills its container's width."""
         fluid = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
-        return {name: {**specification, **fluid} for name, specification in self.specifications.items()}
+        return {
+            name: {**specification, **fluid} for name, specification in (("light", self.light), ("dark", self.dark))
+        }
 
     def static_specification(self, palette: Palette = LIGHT) -> dict[str, Any]:
         """Return the specification of a standalone picture, including its rows, with a fixed width."""
-        chart = self.specifications[palette.name]
+        chart = self.light if palette is LIGHT else self.dark
         return {**chart, "width": STATIC_WIDTH, "datasets": {**chart.get("datasets", {}), "rows": self.drawn}}
 
 

@@ -108,7 +108,7 @@ def _draw(
         *(_limit_line(palette, limit, scale) for limit in limits),
         measured.mark_line().encode(y=y),
         measured.mark_point(filled=True, size=70).encode(y=y, shape=encodings["shape"]),
-        *([ended.encode(y=alt.value(8))] if has_values(rows, "ended") else []),
+        *([ended.encode(y=alt.YValue(8))] if has_values(rows, "ended") else []),
     ).properties(height=280)
 
 
@@ -116,4 +116,4 @@ def _limit_line(palette: Palette, limit: float, scale: alt.Scale) -> Chart:
     base = alt.Chart(alt.InlineData(values=[{}])).encode(y=alt.YDatum(limit, type="quantitative", scale=scale))
     line = base.mark_rule(color=palette.muted, strokeDash=[4, 4], aria=False)
     text = base.mark_text(align="left", dy=-7, color=palette.muted, text=f"limit: {fmt.number(limit, 'B')}")
-    return alt.layer(line, text.encode(x=alt.value(4)))
+    return alt.layer(line, text.encode(x=alt.XValue(4)))

@@ -134,7 +134,9 @@ def _draw_heatmap(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
     base = alt.Chart(ROWS).encode(x=x, y=alt.Y("series:N", sort=lines, title=None), tooltip=_TOOLTIP)
     measured, failed = base.transform_filter(_MEASURED), base.transform_filter(_FAILED)
     scale = alt.Scale(range=list(palette.ramp), zero=min(rates) == max(rates))
-    text_colour = alt.condition(f"datum.rate > {turn!r}", alt.value(palette.on_ramp[1]), alt.value(palette.on_ramp[0]))
+    text_colour = alt.condition(
+        f"datum.rate > {turn!r}", alt.value(palette.on_ramp[1]), alt.ColorValue(palette.on_ramp[0])
+    )
     tiles = [failed.mark_rect(fill=palette.band, stroke=palette.page, strokeWidth=3, cornerRadius=4)]
     reasons = [failed.mark_text(fontSize=12, color=palette.muted).encode(text=alt.Text("short:N"))]
     if len(rates) == len(rows):  # a layer without a mark has no text for screen readers
@@ -167,5 +169,9 @@ def _draw_throughput(palette: Palette, rows: list[dict[str, Any]], domain: tuple
         *arrows(measured, shown, scale, vertical=True),
         measured.mark_point(filled=True, size=70).encode(y=y, shape=encodings["shape"]),
         *([knees] if has_values(shown, "knee") else []),
-        *([failed.encode(y=alt.YDatum(0), yOffset=alt.value(-8))] if any(row["rate"] is None for row in shown) else []),
+        *(
+            [failed.encode(y=alt.YDatum(0), yOffset=alt.YOffsetValue(-8))]
+            if any(row["rate"] is None for row in shown)
+            else []
+        ),
     ).properties(height=320)

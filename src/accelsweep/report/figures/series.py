@@ -114,7 +114,7 @@ def _rows(setting: SettingFinding, point: RunPoint, path: Path) -> list[DataRow]
     import pyarrow.parquet as pq
 
     try:
-        table: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+        table: list[dict[str, Any]] = pq.ParquetFile(path).read().to_pylist()  # `read_table` would import pandas
     except (OSError, pa.ArrowException):
         return []
     if not table or not {"seconds", "phase"} <= table[0].keys():
@@ -186,7 +186,7 @@ def _draw(palette: Palette, bands: list[str], labels: list[str], first_run: str)
             yOffset=alt.YOffset("share:Q", scale=scale),
             color=series_encodings("setting", labels, palette)["color"],
             detail=[alt.Detail("run:N"), alt.Detail("band:N"), alt.Detail("limit:N")],
-            strokeDash=alt.condition("datum.limit", alt.value([4, 3]), alt.value([1, 0])),
+            strokeDash=alt.condition("datum.limit", alt.value([4, 3]), alt.StrokeDashValue([1, 0])),
             order=alt.Order("seconds:Q"),
             tooltip=tooltip({"setting": "setting", "band": "quantity", "seconds": "seconds", "value": "value"}),
         )
@@ -198,7 +198,7 @@ def _draw(palette: Palette, bands: list[str], labels: list[str], first_run: str)
         .encode(x=alt.X("start:Q"))
     )
     shaded = phases.mark_rect(color=palette.band).encode(
-        x2=alt.X2("end:Q"), opacity=alt.condition("datum.phase == 'window'", alt.value(0.8), alt.value(0.4))
+        x2=alt.X2("end:Q"), opacity=alt.condition("datum.phase == 'window'", alt.value(0.8), alt.OpacityValue(0.4))
     )
     names = (
         phases.transform_filter(alt.datum.run == first_run)
@@ -206,6 +206,6 @@ def _draw(palette: Palette, bands: list[str], labels: list[str], first_run: str)
         .transform_joinaggregate(total="sum(seconds)")
         .transform_filter(f"datum.seconds > {_NAMED_SHARE} * datum.total")
         .mark_text(align="left", baseline="bottom", dx=4, dy=-2, color=palette.muted)
-        .encode(y=alt.value("height"), text="name:N")
+        .encode(y=alt.YValue("height"), text=alt.Text("name:N"))
     )
     return alt.layer(shaded, names, lines).properties(height=BAND_PIXELS * len(bands), usermeta={"bands": len(bands)})

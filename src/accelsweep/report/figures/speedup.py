@@ -169,7 +169,7 @@ def _draw(palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float]
         same,
         baseline.encode(x=alt.XDatum(1, type="quantitative", scale=scale)),
         *(
-            [reason.encode(x=alt.value(4), text=alt.Text("words:N"))]
+            [reason.encode(x=alt.XValue(4), text=alt.Text("words:N"))]
             if any(row["kind"] == "absent" for row in drawn)
             else []
         ),

@@ -137,7 +137,7 @@ def _draw(
             y=alt.Y("setting:N", sort=labels, title=None, scale=alt.Scale(paddingInner=0.2)),
             yOffset=alt.YOffset("step_seconds:Q", scale=scale),
             color=alt.Color("number:N", legend=None, scale=alt.Scale(range=list(palette.series))),
-            opacity=alt.condition(is_selected, alt.value(0.9), alt.value(0.08)),
+            opacity=alt.condition(is_selected, alt.value(0.9), alt.OpacityValue(0.08)),
             tooltip=tooltip({"title": "run", "step": "step", "step_seconds": "seconds", "phase": "phase"}),
         )
     )

@@ -138,8 +138,9 @@ def _place_names(
 
     taken = [_mark_box(*position(row)) for row in rows]
     for row in sorted(rows, key=lambda row: _ROLES.index(row["role"])):
+        mark = _mark_box(*position(row))
         boxes = {side: _name_box(*position(row), len(row["label"]), side) for side in _SIDES}
-        others = [box for box in taken if box != _mark_box(*position(row))]
+        others = [box for box in taken if box != mark]
         inside = [side for side, box in boxes.items() if _fits(box, width)]
         fitting = [side for side in inside if not _overlaps(boxes[side], others)]
         if row["role"] == "recommended":  # its name is worth hiding marks for
@@ -187,7 +188,7 @@ def _draw(
     )
     points = base.mark_point(filled=True, size=100).encode(
         **verdict_encodings((row["verdict"] for row in rows), palette),
-        opacity=alt.condition("datum.off_front", alt.value(_PALE), alt.value(1)),
+        opacity=alt.condition("datum.off_front", alt.value(_PALE), alt.OpacityValue(1)),
         tooltip=tooltip(titles),
     )
     names = [
@@ -198,7 +199,9 @@ def _draw(
         if any(side in (row["side"], row["narrow_side"]) for row in rows)
     ]
     ring = base.transform_filter("datum.role == 'recommended'").mark_point(filled=False, size=330, strokeWidth=1.5)
-    rings = [ring.encode(color=alt.value(palette.ink))] if any(row["role"] == "recommended" for row in rows) else []
+    rings = (
+        [ring.encode(color=alt.ColorValue(palette.ink))] if any(row["role"] == "recommended" for row in rows) else []
+    )
     return alt.layer(*rings, points, *names).properties(height=_HEIGHT)
 
 
