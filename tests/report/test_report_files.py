@@ -1,5 +1,6 @@
 """Writing a report: deterministic, atomic, and without touching the user's files."""
 
+import ast
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -34,6 +35,17 @@ def test_the_report_has_a_page_markdown_pictures_and_data(sweep):
     } <= names
     assert {name.removesuffix(".svg") for name in names if name.endswith(".svg")} == set(CAPTIONS)
     assert not [path for path in sweep.report.parent.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("step", ["analysis.analyse_sweep", "report.report_files"])
+def test_the_last_steps_import_neither_pandas_nor_what_the_terminal_needs(sweep, step):
+    """Each import takes longer than everything else that these steps do for a small sweep."""
+    code = f"import sys; from accelsweep.{step} import main; main(sys.argv[1:]); print(sorted(sys.modules))"
+    command = [sys.executable, "-c", code, str(sweep.root)]
+    imported = set(
+        ast.literal_eval(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    )
+    assert imported.isdisjoint({"pandas", "pyarrow.dataset", "rich", "typer", "torch", "accelsweep.executor.attempt"})
 
 
 def test_the_same_inputs_give_the_same_bytes_in_another_process(sweep):
