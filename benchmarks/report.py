@@ -71,12 +71,12 @@ def build(home: Path, settings: int, repeats: int) -> None:
     axes = {setting_name({**template.config.raw, **one}): one for one in grid(settings)}
     blocks = [(f"b{repeat:012d}", [Run.of(setting, repeat, 0) for setting in axes]) for repeat in range(repeats)]
     _manifest(axes, blocks, repeats).write(folder.manifest)
-    steps = _steps()
+    steps = steps_file()
     for number, (block, runs) in enumerate(blocks):
         dice.shuffle(runs)
         for position, run in enumerate(runs):
             start = datetime(2026, 1, 5, tzinfo=UTC) + timedelta(seconds=8 * (number * settings + position))
-            record = _record(template, block, run, position, axes[run.setting], start, dice)
+            record = record_of(template, block, run, position, axes[run.setting], start, dice)
             record.write(folder.record(run.name))
             folder.steps(run.name).write_bytes(steps)
 
@@ -102,9 +102,10 @@ def _manifest(axes: dict[str, dict[str, Any]], blocks: list[tuple[str, list[Run]
     )
 
 
-def _record(
+def record_of(
     template: Record, block: str, run: Run, position: int, axes: dict[str, Any], start: datetime, dice: random.Random
 ) -> Record:
+    """Return a copy of the template for another run, whose rate its axes and the dice decide."""
     rate = 900.0 * axes["devices"] ** 0.9 * axes["batch_size"] ** 0.4 / axes["model.width"] ** 0.3
     rate *= math.exp(dice.gauss(0.0, 0.01)) * (0.8 if axes["precision"] == "bf16-mixed" else 1.0)
     changed = {"samples_per_second": rate, "quality": 0.9 + dice.gauss(0.0, 0.01), "host_pss_bytes": 3e8 + 1e6 / rate}
@@ -134,7 +135,8 @@ def _record(
     )
 
 
-def _steps() -> bytes:
+def steps_file() -> bytes:
+    """Return the steps.parquet of every run."""
     import pyarrow as pa
     import pyarrow.parquet as parquet
 

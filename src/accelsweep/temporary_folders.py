@@ -17,7 +17,7 @@ from pathlib import Path
 SETTLED_SECONDS = 60.0
 """A folder younger than this may belong to a process that has not locked it yet."""
 
-_PURPOSES = ("compile", "debugging", "opened")
+_PURPOSES = ("compile", "debugging", "imports", "opened")
 
 
 @contextlib.contextmanager

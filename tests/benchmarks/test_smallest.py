@@ -40,8 +40,16 @@ SMALLEST = {
     "fleet.py": Smallest(("5",), r"^\| 39 \|.*\|"),
     "follow.py": Smallest(("2",), r"^followed / alone: .*95 %, 2 pairs"),
     "fuzz.py": Smallest(("--minutes", "0.1"), r"^all +\d+"),
+    "growth.py": Smallest(("--sizes", "10,20", "--repeats", "2"), r"^\* Nothing was measured"),
     "lightning_overhead.py": Smallest(("--pairs", "2", "--steps", "20"), r"the flag alone .*us per step"),
     "overhead.py": Smallest(("1", "1"), r"by hand / fork: [\d.]+ x"),
+    "peers.py": Smallest(
+        (
+            *("--batches", "32,64", "--precisions", "32-true", "--repeats", "1", "--steps", "8", "--seconds", "10"),
+            *("--rounds", "1", "limits.quiet_wait_seconds=0", "limits.disturbed_retries=0"),
+        ),
+        r"^\* optimum-benchmark does not run scripts",
+    ),
     "plan.py": Smallest(("--settings", "200", "--sample", "2"), r"x \(make_plan and write_plan\)$"),
     "projection.py": Smallest(("--form", "inference-amp"), r"\S"),
     "publish.py": Smallest(("--runs", "2", "--repeats", "1"), r"x \([\d.]+ to [\d.]+\)$"),
@@ -49,9 +57,10 @@ SMALLEST = {
     "sampler_cost.py": Smallest(("--blocks", "2", "--seconds", "0.6"), r"^rate with / without: .*, 2 blocks$"),
     "script_overhead.py": Smallest(("--rounds", "2"), r"^2 rounds; a step takes \d+ us without them$"),
     "slurm.py": Smallest(("--settings", "1", "--repeats", "3", "--starts", "2"), r"^load of the machine at the end"),
+    "waits.py": Smallest((str(ROOT), "--pairs", "1", "--only", "twelve-runs"), r"^\| a sweep of twelve .*\| 1\.00 \|$"),
     "soak.py": Smallest(("--runs", "4"), r"^curves: .*curves\.csv$"),
 }
-PARTS_OF_OTHERS = {"loop_stopwatch.py", "one_run.py"}
+PARTS_OF_OTHERS = {"generated_block.py", "loop_stopwatch.py", "one_run.py"}
 """Modules that benchmarks import."""
 
 NEEDS_CLONES = {"published_rates.py"}

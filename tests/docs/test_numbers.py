@@ -43,8 +43,21 @@ def test_every_decision_is_listed() -> None:
     assert [page.name for page in pages if f"({page.name})" not in index] == []
 
 
+def lines_of_the_evidence() -> set[str]:
+    """All lines of the pages of evidence."""
+    return {line for page in (ROOT / "docs" / "evidence").glob("*.md") for line in page.read_text().splitlines()}
+
+
 def test_the_tables_of_the_trust_page_are_lines_of_the_evidence() -> None:
-    evidence = {line for page in (ROOT / "docs" / "evidence").glob("*.md") for line in page.read_text().splitlines()}
     tables = [line for line in (ROOT / "docs" / "trust.md").read_text("utf-8").splitlines() if line.startswith("|")]
     assert len(tables) > 20
-    assert [line for line in tables if line not in evidence] == []
+    assert [line for line in tables if line not in lines_of_the_evidence()] == []
+
+
+def test_the_costs_of_other_tools_are_lines_of_the_evidence() -> None:
+    _, begin, rest = (ROOT / "docs" / "comparison.md").read_text("utf-8").partition("<!-- peers: begin")
+    block, end, _ = rest.partition("<!-- peers: end -->")
+    assert begin
+    assert end
+    tables = [line for line in block.splitlines() if line.startswith("|")]
+    assert [line for line in tables if line not in lines_of_the_evidence()] == []

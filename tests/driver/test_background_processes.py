@@ -11,15 +11,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 from polling import until
+from projects import copy_project
 
 from accelsweep.config.site import Site
 from accelsweep.driver import background_processes
-from accelsweep.driver.background_processes import ChildProcess, fork_server, sweep_temporary_folder
+from accelsweep.driver.background_processes import ChildProcess, ForkServer, forks_here, sweep_temporary_folder
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.executor.preflight import check_temporary_folder
 from accelsweep.files import sha256_file, tail_lines
@@ -28,7 +30,7 @@ from accelsweep.planning.plan import make_plan
 from accelsweep.records.cleanup import remove_ownerless_folders
 from accelsweep.records.file_lock import HeldLock, acquire
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Manifest
+from accelsweep.records.plan import Manifest, MeasuredProject
 from accelsweep.tracking.published_state import PublishedCopy, remember_copy, run_digests
 from accelsweep.tracking.snapshot import report_digest
 
@@ -194,33 +196,70 @@ def test_a_damaged_store_is_reported_with_its_own_remedy_only(example_sweep: Swe
 TINY = ("experiment=quickstart", "batch_size=32", "devices=1", "repeats=1")
 
 
-@pytest.mark.parametrize("given", ["launcher=spawn", "site=slurm_example"])
-def test_no_fork_server_starts_for_runs_that_are_not_forked_on_this_machine(tmp_path: Path, given: str) -> None:
-    with fork_server(tmp_path, tmp_path / "sweeps" / "log", [make_plan(tmp_path, [*TINY, given])]):
-        assert FORK_SERVER_VARIABLE not in os.environ
-    assert not (tmp_path / "sweeps").exists()
+@pytest.mark.parametrize(("given", "forks"), [("launcher=spawn", False), ("site=slurm_example", False), ("", True)])
+def test_runs_that_are_not_forked_on_this_machine_need_no_fork_server(tmp_path: Path, given: str, forks: bool) -> None:
+    assert forks_here(make_plan(tmp_path, [*TINY, *filter(None, [given])])) is forks
+
+
+def test_whole_processes_and_runs_with_the_projects_interpreter_need_no_fork_server(tmp_path: Path) -> None:
+    home = copy_project("command", tmp_path / "command")
+    whole = make_plan(home, ["measure.scope=process", "batch_size=32"], entry="./train.sh {batch_size}")
+    plan = make_plan(tmp_path, TINY)
+    entry = MeasuredProject(command="python train.py", kind="script", python=str(tmp_path / ".venv/bin/python"))
+    foreign = replace(plan, manifest=plan.manifest.model_copy(update={"entry": entry}))
+    assert [forks_here(each) for each in (plan, whole, foreign)] == [True, False, False]
 
 
 def test_the_fork_server_of_an_outer_process_is_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FORK_SERVER_VARIABLE, "outer")
-    with fork_server(tmp_path, tmp_path / "sweeps" / "log", [make_plan(tmp_path, TINY)]):
+    with ForkServer(tmp_path) as server:
+        server.start()
+        assert os.environ[FORK_SERVER_VARIABLE] == "outer"
+        server.stop()
         assert os.environ[FORK_SERVER_VARIABLE] == "outer"
     assert os.environ[FORK_SERVER_VARIABLE] == "outer"
-    assert not (tmp_path / "sweeps").exists()
 
 
-def test_a_command_shares_one_fork_server_among_its_sweeps(
-    tmp_path: Path,
+@pytest.fixture
+def children() -> Callable[[], list[psutil.Process]]:
+    """Return this process's new children."""
+    before = set(psutil.Process().children())
+    return lambda: [child for child in psutil.Process().children() if child not in before]
+
+
+def test_a_command_shares_one_fork_server_which_ends_with_it_and_leaves_nothing(
+    folder: SweepFolder, children: Callable[[], list[psutil.Process]]
 ) -> None:
-    spawned, forked = make_plan(tmp_path, [*TINY, "launcher=spawn"]), make_plan(tmp_path, TINY)
-    with fork_server(tmp_path, tmp_path / "shared.log", [spawned, forked]):
-        shared = os.environ[FORK_SERVER_VARIABLE]
-        with fork_server(tmp_path, tmp_path / "own.log", [forked]):
-            assert os.environ[FORK_SERVER_VARIABLE] == shared
-        assert os.environ[FORK_SERVER_VARIABLE] == shared
+    log = folder.fork_server_log
+    log.parent.mkdir()
+    log.write_text("of an earlier command")
+    with ForkServer(folder.home) as server:
+        server.log = log
+        server.start()
+        (first,) = children()
+        name = os.environ[FORK_SERVER_VARIABLE]
+        server.start()
+        with ForkServer(folder.home) as inner:
+            inner.start()
+        assert (children(), os.environ[FORK_SERVER_VARIABLE]) == ([first], name)
+        server.stop()
+        assert FORK_SERVER_VARIABLE not in os.environ
+        assert not first.is_running()
+        server.start()
+        (second,) = children()
     assert FORK_SERVER_VARIABLE not in os.environ
-    assert (tmp_path / "shared.log").exists()
-    assert not (tmp_path / "own.log").exists()
+    assert not second.is_running()
+    assert left() == []
+    assert not log.exists(), "it said nothing"
+
+
+def test_what_a_fork_server_says_is_kept_with_the_sweep(folder: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/echo")
+    with ForkServer(folder.home) as server:
+        server.log = folder.fork_server_log
+        server.start()
+        until(lambda: any(path.stat().st_size for path in left() if path.is_file()))
+    assert "accelsweep.executor.fork_server" in folder.fork_server_log.read_text()
 
 
 LOCAL = Site(name="here", scheduler="local")

@@ -32,11 +32,14 @@ def without(tree: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def two_commits(tmp_path_factory: pytest.TempPathFactory, leases: str) -> tuple[Home, subprocess.CompletedProcess[str]]:
+def two_commits(
+    tmp_path_factory: pytest.TempPathFactory, leases: str, empty_database: Path
+) -> tuple[Home, subprocess.CompletedProcess[str]]:
     """A repository whose last commit breaks an import, and the command that compared its commits."""
     home = Home(tmp_path_factory.mktemp("home") / "für mich", ACCELSWEEP_LEASES=leases, **beside_the_server())
     slower = MODULE.replace("return self.layer", "import time; time.sleep(0.001)\n        return self.layer")
     repository(home.path, {"toy.py": slower}, {"toy.py": f"import nothing_at_all\n{MODULE}"})
+    shutil.copy(empty_database, home.path)
     return home, home.accelsweep("ab", "HEAD~1", "HEAD", *COMMAND, "--fail-if", "slower:2%")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from environments import environment
 from home import Home
 from polling import until
 from projects import copy_project
+from shared_fork_server import beside_the_server
 from user_repository import commit, git
 
 pytestmark = pytest.mark.real
@@ -30,13 +32,16 @@ SHORT = (
 
 
 @pytest.fixture
-def make_home(tmp_path: Path) -> Iterator[Callable[..., Home]]:
+def make_home(
+    tmp_path: Path, leases: str, empty_database: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Home]]:
     homes: list[Home] = []
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
 
     def make(project: str, **environment: str) -> Home:
-        home = Home(copy_project(project, tmp_path / project), **environment)
-        for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-            home.environment.pop(name, None)
+        home = Home(copy_project(project, tmp_path / project), ACCELSWEEP_LEASES=leases, **environment)
+        shutil.copy(empty_database, home.path)
         homes.append(home)
         return home
 
@@ -54,7 +59,7 @@ def test_a_hydra_project_is_measured_as_it_stands_and_gets_its_recommendation_ba
     make_home: Callable[..., Home],
 ) -> None:
     home = make_home("hydra_template")
-    before = home.files()
+    before = {name: stamp for name, stamp in home.files().items() if name != "mlflow.db"}
     first = home.accelsweep("run", "devices=1,2", "batch_size=64", *SHORT)
     assert first.returncode == 0, first.stdout
     assert "trying a few steps first: 2 devices" in first.stdout
@@ -107,7 +112,7 @@ def test_a_script_runs_in_its_own_environment_and_its_errors_end_the_command_in_
     script = home.path / "train.py"
     text = script.read_text()
     script.write_text(text.replace("def main():", 'def main():\n    import os; os.environ["OWN_ENVIRONMENT"]'))
-    command = ("run", "batch_size=32,64", *SHORT)
+    command = ("run", "batch_size=32,64", *SHORT, "repeats=1")
     done = home.accelsweep(*command)
     assert done.returncode == 0, done.stdout
     assert "quality: val_acc (max is better), from the project" in done.stdout
@@ -131,9 +136,9 @@ def test_a_script_runs_in_its_own_environment_and_its_errors_end_the_command_in_
 
 
 def test_a_plain_training_loop_is_swept_over_ranks_and_precision(make_home: Callable[..., Home]) -> None:
-    home = make_home("plain_script")
+    home = make_home("plain_script", **beside_the_server())
     before = home.files()
-    done = home.accelsweep("run", "precision=32-true,bf16-mixed", "devices=1,2", *SHORT)
+    done = home.accelsweep("run", "precision=32-true,bf16-mixed", "devices=1,2", *SHORT, "repeats=1")
     assert done.returncode == 0, done.stdout
     assert {record["outcome"] for record in records(home)} == {"measured"}, done.stdout
     ranks = {(record["effective"]["world_size"], record["effective"]["strategy"]) for record in records(home)}
@@ -144,12 +149,12 @@ def test_a_plain_training_loop_is_swept_over_ranks_and_precision(make_home: Call
 
 
 def test_the_trial_finds_a_batch_size_that_only_the_script_knows(make_home: Callable[..., Home]) -> None:
-    home = make_home("script")
+    home = make_home("script", **beside_the_server())
     script = home.path / "train.py"
     text = script.read_text().replace('parser.add_argument("--batch-size", type=int, default=32)', "")
     script.write_text(text.replace("options.batch_size", 'int(open("size.txt").read())'))
     (home.path / "size.txt").write_text("40")
-    done = home.accelsweep("run", "devices=1,2", *SHORT)
+    done = home.accelsweep("run", "devices=1,2", *SHORT, "repeats=1")
     assert done.returncode == 0, done.stdout
     assert "batch_size=40 was found by the trial" in done.stdout
     assert done.stdout.count("trying a few steps first") == 2  # the second one shows what 2 ranks do with it
@@ -236,7 +241,7 @@ def test_a_script_is_profiled_and_measured_by_snakemake_alone(make_home: Callabl
 
 
 def test_a_project_is_described_once(make_home: Callable[..., Home]) -> None:
-    home = make_home("hydra_template")
+    home = make_home("hydra_template", **beside_the_server())
     assert home.accelsweep("init").returncode == 0
     text = (home.path / "accelsweep.yaml").read_text()
     assert "entry: python src/train.py\n" in text

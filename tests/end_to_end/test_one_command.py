@@ -33,7 +33,7 @@ def test_one_command_leaves_every_file_of_the_road(finished):
 def test_its_blocks_are_forked_from_one_process_in_the_surroundings_that_snakemake_gives(finished):
     home, _ = finished
     logs = SweepFolder(home.path, "tiny").root / "logs"
-    assert (logs / "fork_server.log").read_text() == ""
+    assert not (logs / "fork_server.log").exists(), "it said nothing"
     blocks = [path.read_text() for path in logs.glob("b*.log")]
     assert len(blocks) == 2
     assert not [log for log in blocks if "imports torch itself" in log]

@@ -21,8 +21,8 @@ from shared_fork_server import beside_the_server
 from tiny_sweep import CONFIG, plan_sweep
 
 from accelsweep import ipc
-from accelsweep.executor.fork_client import differences, process_state
 from accelsweep.files import LEASE_FOLDER_VARIABLE
+from accelsweep.fork_client import differences, process_state
 from accelsweep.ipc import FORK_SERVER_VARIABLE, address
 from accelsweep.records.file_lock import live_lock
 from accelsweep.records.layout import SweepFolder

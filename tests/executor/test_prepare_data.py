@@ -68,9 +68,11 @@ def home(tmp_path, monkeypatch):
 
 def run_prepare(home):
     """Prepare as a sweep does: forked from the fork server."""
-    command = [sys.executable, "-m", "accelsweep.executor", "--prepare", "sweeps/tiny"]
+    command = [sys.executable, "-P", "-m", "accelsweep.executor", "--prepare", "sweeps/tiny"]
     environment = {**os.environ, **beside_the_server()}
-    return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
+    assert "imports torch itself" not in done.stderr
+    return done
 
 
 @pytest.fixture(scope="module")

@@ -167,8 +167,8 @@ def test_a_run_that_fails_after_its_window_is_measured(tmp_path: Path, last_line
         "validation": "after the window: TypeError: Got unsupported ScalarType BFloat16, in validation_step (",
         "validation metric": "after the window: ValueError: only one element tensors can be converted to Python",
         "dies": "after the window: it was ended by SIGSEGV (segmentation fault)",
-        "lasts": "after the window: it ran longer than 12 s (limits.run_seconds)",
     }
+    lasts = "after the window: it ran longer than 5 s (limits.run_seconds)"
     settings = [
         *({"loop": "lightning", "model": {"_target_": "failing_later.FailingHooks", "how": how}} for how in hooks),
         *({"loop": "raw", "model": {"_target_": "failing_later.Failing", "how": how}} for how in inside),
@@ -185,23 +185,27 @@ def test_a_run_that_fails_after_its_window_is_measured(tmp_path: Path, last_line
     (home / "failing_later.py").write_text(FAILING_LATER)
     reasons = [*hooks.values(), *inside.values(), f"after the window: rank 0: {inside['validation'][18:]}"]
     reasons.append(inside["validation"])
-    limits = {"run_seconds": 12.0, "stop_grace_seconds": 1.0, "retries": 2}
-    folder, block = plan_sweep(home, [{"measure": measure} | setting for setting in settings], limits=limits)
+    folder, block = plan_sweep(home, [{"measure": measure} | setting for setting in settings], limits={"retries": 2})
     records, output = measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS)
-    for record, why in zip(records, reasons, strict=True):
+    limits = {"run_seconds": 5.0, "stop_grace_seconds": 1.0, "retries": 2}
+    setting = {"loop": "raw", "model": {"_target_": "failing_later.Failing", "how": "lasts"}, "measure": measure}
+    other, block = plan_sweep(home, [setting], limits=limits, name="limited")
+    (lasting,), _ = measure_sweep(other, block, within_seconds=PATIENCE_SECONDS)
+    for record, why in zip([lasting, *records], [lasts, *reasons], strict=True):
         assert (record.outcome, record.reason, record.attempt) == (Outcome.measured, None, 1)
         assert record.metrics["samples_per_second"].value is not None
         assert record.metrics["quality"].value is None
         assert str(record.metrics["quality"].reason).startswith(why)
         assert record.metrics["quality"].unit == "val_accuracy"
-        assert pyarrow.parquet.read_table(folder.steps(record.run)).num_rows > 0
-        assert not list(folder.run(record.run).rglob("*.window.json"))
+        sweep = other if record is lasting else folder
+        assert pyarrow.parquet.read_table(sweep.steps(record.run)).num_rows > 0
+        assert not list(sweep.run(record.run).rglob("*.window.json"))
         last_line("a failure after the window", str(record.metrics["quality"].reason))
     assert "measured after" in output
     assert "; it failed after the window: TypeError: Got unsupported ScalarType BFloat16" in output
     assert records[-1].metrics["time_to_target_seconds"].reason == records[-1].metrics["quality"].reason
-    killed = [record for record in records if record.config.model.get("how") in ("dies", "lasts")]
-    for record in records:
+    killed = [lasting, *(record for record in records if record.config.model.get("how") == "dies")]
+    for record in (lasting, *records):
         reason = record.metrics["quality"].reason if record in killed else None
         assert record.metrics["forward_share"].reason == reason, "a rank that could report kept what it measured"
 
@@ -235,12 +239,12 @@ def test_a_loader_worker_that_hangs_is_found_in_the_stacks(tmp_path: Path, loop,
     home = tmp_path / "home"
     home.mkdir()
     (home / "locked.py").write_text(LOCKED)
-    limits = {"run_seconds": 8.0, "stop_grace_seconds": 1.0, "retries": 0}
+    limits = {"run_seconds": 4.0, "stop_grace_seconds": 1.0, "retries": 0}
     folder, block = plan_sweep(home, [{"loop": loop, "data": {"_target_": "locked.Locked"}}], limits=limits)
     (record,), _ = measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS)
     assert record.outcome is Outcome.timed_out
     assert record.reason == (
-        "it ran longer than 8 s (limits.run_seconds); it was waiting for the first training batch of 1 worker, "
+        "it ran longer than 4 s (limits.run_seconds); it was waiting for the first training batch of 1 worker, "
         "which was in __getitem__ (locked.py, line 12)"
     ), (folder.run(record.run) / "run.log").read_text()
     last_line(f"a loader's worker that hangs, loop={loop}", record.reason)

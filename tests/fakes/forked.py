@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -102,6 +103,8 @@ def _server(module: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
 
 def _serve(module: str, requests: socket.socket) -> None:
     main = importlib.import_module(module).main
+    gc.collect()
+    gc.freeze()  # or each fork copies the pages that it looks through for garbage
     told: dict[int, int] = {}
 
     def reap(_number: int, _frame: FrameType | None) -> None:

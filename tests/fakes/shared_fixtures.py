@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import itertools
 import time
 from types import ModuleType
@@ -25,18 +24,12 @@ def simulated() -> ModuleType:
 
 @pytest.fixture(scope="session")
 def ceilings(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The matmul throughput file of this machine, after a first run in this process.
-
-    Its imports are frozen for the garbage collector, as where an executor forks a rank: a rank collects twice, which
-    takes 0.4 s each time with all of torch and Lightning.
-    """
+    """The matmul throughput file of this machine, after a first run in this process."""
     from accelsweep.worker.main import run_rank
 
     folder = tmp_path_factory.mktemp("first")
     with place_of_a_rank(folder):
         run_rank(make_spec(folder, ceilings=folder / "ceilings.json"))
-    gc.collect()
-    gc.freeze()
     return folder / "ceilings.json"
 
 

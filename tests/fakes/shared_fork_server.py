@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from accelsweep import fork_client
 from accelsweep.driver.background_processes import start_fork_server
-from accelsweep.executor.fork_client import process_state
+from accelsweep.fork_client import process_state
 from accelsweep.ipc import FORK_SERVER_VARIABLE, address
 from accelsweep.plain_json import sha256_text
 from accelsweep.temporary_folders import remove_abandoned_folders, temporary_folder
@@ -86,3 +87,20 @@ def beside_the_server() -> dict[str, str]:
     names = {f"variable {name}" for name in _ALIKE}
     alike = sorted((name, value) for name, value in process_state().items() if name not in names)
     return {**_alike(), FORK_SERVER_VARIABLE: _server(sha256_text(repr(alike))[:16])}
+
+
+def plan_beside_the_server(patch: pytest.MonkeyPatch, *own_variables: str) -> None:
+    """Let plans made in this process compose the configs of projects in forks of the server.
+
+    A test that sets a variable gets a fresh interpreter, unless `own_variables` says that no library reads it.
+    """
+    alike = beside_the_server()
+    patch.setenv(FORK_SERVER_VARIABLE, alike.pop(FORK_SERVER_VARIABLE))
+    state = fork_client.process_state
+    same = {f"variable {name}": value for name, value in alike.items()}
+    own = {f"variable {name}" for name in own_variables}
+
+    def alike_state() -> fork_client.ProcessState:
+        return {name: value for name, value in state().items() if name not in own} | same
+
+    patch.setattr(fork_client, "process_state", alike_state)

@@ -21,12 +21,53 @@ BOTH_STORES_AT_LENGTH = pytest.mark.parametrize(
 """The same, with the server only in `make test-long`."""
 
 
-class StoreContents(Mapping[str, dict[str, Any]]):
-    """The runs of an experiment by key, without ids, times of publication and digests of settings, which cover ids.
+class RunContents(Mapping[str, Any]):
+    """A run without ids, times of publication and digests of settings, which cover ids.
 
-    The metric histories and artifacts of a run are fetched lazily, on access: tests poll a store hundreds of times.
-    `dict(contents)` fetches all of them.
+    Metric histories and artifacts are fetched when somebody looks at them: tests poll a store hundreds of times.
     """
+
+    def __init__(self, client: Any, run: Any, parent: str | None) -> None:
+        """`run` is MLflow's, `parent` the key of the run that it is nested below."""
+        self._client, self._run = client, run
+        self._key = key = run.data.tags[KEY_TAG]
+        own_tags = {CREATED_TAG, PARENT_TAG} | ({PUBLISHED_TAG} if key.startswith("setting:") else set())
+        tags = {name: _without_ids(name, tag) for name, tag in run.data.tags.items() if name not in own_tags}
+        self._known = {
+            "name": run.info.run_name,
+            "status": run.info.status,
+            "started": run.info.start_time,
+            "ended": run.info.end_time,
+            "tags": tags,
+            "params": run.data.params,
+            "data": [item.dataset.name for item in run.inputs.dataset_inputs],
+            "parent": parent,
+        }
+        self._fetched = {"metrics": self._metrics, "artifacts": self._artifacts}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._known, *self._fetched))
+
+    def __len__(self) -> int:
+        return len(self._known) + len(self._fetched)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._fetched[name]() if name in self._fetched else self._known[name]
+
+    def _metrics(self) -> dict[str, list[tuple[Any, ...]]]:
+        run_id, has_clock_times = self._run.info.run_id, not self._key.startswith("run:")
+        histories = {name: self._client.get_metric_history(run_id, name) for name in self._run.data.metrics}
+        return {
+            name: [(point.step, point.value) + (() if has_clock_times else (point.timestamp,)) for point in points]
+            for name, points in histories.items()
+        }
+
+    def _artifacts(self) -> list[str]:
+        return sorted(item.path for item in self._client.list_artifacts(self._run.info.run_id))
+
+
+class StoreContents(Mapping[str, RunContents]):
+    """The runs of an experiment by key."""
 
     def __init__(self, client: Any, runs: Mapping[str, Any]) -> None:
         """`runs` are those of MLflow, by key."""
@@ -39,26 +80,14 @@ class StoreContents(Mapping[str, dict[str, Any]]):
     def __len__(self) -> int:
         return len(self._runs)
 
-    def __getitem__(self, key: str) -> dict[str, Any]:
+    def __getitem__(self, key: str) -> RunContents:
         run = self._runs[key]
-        histories = {name: self._client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
-        has_clock_times = not key.startswith("run:")
-        own_tags = {CREATED_TAG, PARENT_TAG} | ({PUBLISHED_TAG} if key.startswith("setting:") else set())
-        return {
-            "name": run.info.run_name,
-            "status": run.info.status,
-            "started": run.info.start_time,
-            "ended": run.info.end_time,
-            "tags": {name: _without_ids(name, tag) for name, tag in run.data.tags.items() if name not in own_tags},
-            "params": run.data.params,
-            "metrics": {
-                name: [(point.step, point.value) + (() if has_clock_times else (point.timestamp,)) for point in points]
-                for name, points in histories.items()
-            },
-            "artifacts": sorted(item.path for item in self._client.list_artifacts(run.info.run_id)),
-            "data": [item.dataset.name for item in run.inputs.dataset_inputs],
-            "parent": self._keys.get(run.data.tags.get(PARENT_TAG)),
-        }
+        return RunContents(self._client, run, self._keys.get(run.data.tags.get(PARENT_TAG)))
+
+
+def whole(contents: StoreContents) -> dict[str, dict[str, Any]]:
+    """Return all that there is to fetch."""
+    return {key: dict(run) for key, run in contents.items()}
 
 
 def _without_ids(name: str, tag: str) -> str:

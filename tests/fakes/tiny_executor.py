@@ -1,8 +1,8 @@
 """A real executor with fake ranks that measure, crash, hang, exit or fill memory within milliseconds, as a test asks.
 
 `TinyBlock` plans a sweep whose settings name a behaviour (`act`) and runs `python tiny_executor.py BLOCK`, forked from
-a process that has imported this module (forked.py). It is the code of `python -m accelsweep.executor` with `behave` as
-the rank's entry point, and nothing heavy to import.
+a process that has imported this module (executors.py). It is the code of `python -m accelsweep.executor` with `behave`
+as the rank's entry point, and no torch to import.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TinyBlock:
     def start(self, *arguments: str, **environment: str) -> forked.Forked:
         """Start an executor of the block."""
         isolated = {**os.environ, "ACCELSWEEP_LEASES": str(self.leases), **environment}
-        return forked.start(HERE.stem, str(self.block_file), *arguments, cwd=self.home, environment=isolated)
+        return forked.start("executors", str(self.block_file), *arguments, cwd=self.home, environment=isolated)
 
     def run(self, *arguments: str, **environment: str) -> tuple[int, str]:
         """Run an executor to its end; return its exit code and its output."""
@@ -136,6 +136,12 @@ def measured(spec: RunSpec, rank: int) -> None:
     }
     write_json(spec.rank_steps(rank), steps)
     result(rank).write(spec.rank_result(rank))
+
+
+def brief(spec: RunSpec, rank: int) -> None:
+    """Take a fifth of a second."""
+    time.sleep(0.2)
+    measured(spec, rank)
 
 
 def slow(spec: RunSpec, rank: int) -> None:

@@ -28,9 +28,9 @@ from accelsweep.records.run_record import Record, steps_damage
 
 pytestmark = pytest.mark.real
 
-SETTINGS = [f"slow:{number}" for number in range(4)]
-SPAN_SECONDS = 1.9
-"""The block takes longer: four runs of half a second each. So there is always something to strike."""
+SETTINGS = [f"brief:{number}" for number in range(4)]
+SPAN_SECONDS = 0.75
+"""The block takes longer: four runs of a fifth of a second each. So there is always something to strike."""
 
 
 @dataclass
@@ -177,7 +177,7 @@ def test_a_full_disk_is_a_clear_error_and_not_the_runs_fault(tiny_block: TinyBlo
     with mounted(tiny_block.home, "size=512k"):
         tiny_block.plan(*SETTINGS, limits={"free_disk_bytes": 1000})
         ledger = Ledger(tiny_block)
-        inject(tiny_block.start(), 1.0, signal.SIGTERM)
+        inject(tiny_block.start(), 0.5, signal.SIGTERM)
         ledger.look()
         ballast = tiny_block.home / "ballast"
         with pytest.raises(OSError, match="No space"):

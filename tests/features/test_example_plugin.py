@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -17,7 +18,7 @@ FILES = sorted(path for path in PLUGIN.rglob("*") if path.suffix in {".py", ".to
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
+def home(tmp_path: Path, empty_database: Path) -> Home:
     """Return a home whose accelsweep finds the package as if pip had installed it."""
     project = tomllib.loads((PLUGIN / "pyproject.toml").read_text())["project"]
     info = tmp_path / "site" / f"accelsweep_cold_start-{project['version']}.dist-info"
@@ -27,6 +28,7 @@ def home(tmp_path: Path) -> Home:
     lines = [f"{name} = {target}" for name, target in points.items()]
     (info / "entry_points.txt").write_text("\n".join(["[accelsweep.features]", *lines, ""]))
     (tmp_path / "home").mkdir()
+    shutil.copy(empty_database, tmp_path / "home")
     path = (str(REPOSITORY / "src"), str(info.parent), str(PLUGIN))
     home = Home(tmp_path / "home", PYTHONPATH=os.pathsep.join(path))
     home.experiment("tiny", TINY)

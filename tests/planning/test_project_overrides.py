@@ -9,12 +9,18 @@ from pathlib import Path
 import pytest
 from environments import environment
 from projects import copy_project
+from shared_fork_server import plan_beside_the_server
 
 from accelsweep.errors import InputError
 from accelsweep.planning.plan import Plan, make_plan, write_plan
 from accelsweep.records.plan import UNKNOWN_BATCH_SIZE, Quality, TrialFindings
 
 pytestmark = pytest.mark.heavy  # a plan imports the project in a process of its own
+
+
+@pytest.fixture(autouse=True)
+def _torch_is_imported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan_beside_the_server(monkeypatch, "API_TOKEN", "SIZE")
 
 
 @pytest.fixture
@@ -230,13 +236,13 @@ def test_a_script_without_a_trainer_gets_its_own_options_and_flags(plain_script)
 def test_options_that_a_library_declares_are_read_from_what_the_script_prints(plain_script):
     source = plain_script / "train.py"
     source.write_text(
-        "import torch, typer\ndef main(batch_size: int = 32, hidden: int = 8, bf16: bool = False):\n"
-        "    loss.backward()\n    optimizer.step()\nif __name__ == '__main__':\n    typer.run(main)\n"
+        "import typer\ndef main(batch_size: int = 32, hidden: int = 8, bf16: bool = False):\n"
+        "    import torch\n    loss.backward()\n    optimizer.step()\nif __name__ == '__main__':\n    typer.run(main)\n"
     )
     plan = make_plan(plain_script, ["batch_size=16,32", "hidden=8"])
     assert arguments(plan) == [("--hidden=8", "--batch-size=16"), ("--hidden=8", "--batch-size=32")]
     assert make_plan(plain_script, ["hidden=8,16"]).settings[0].config.batch_size == 32
-    source.write_text(source.read_text().replace("import torch", "import missing_module, torch"))
+    source.write_text(source.read_text().replace("import typer", "import missing_module, typer"))
     with pytest.raises(InputError, match="does not show the script's options: ModuleNotFoundError"):
         make_plan(plain_script, ["batch_size=16"])
 

@@ -597,7 +597,7 @@ def test_each_sampled_setting_has_a_picture_beside_the_page_to_which_its_row_lin
     content = build_content(sampled_findings, Series(tmp_path / "series.parquet"))
     (name,) = content.pictures
     assert name.startswith(f"series-{first.setting}-")
-    assert {f"{name}.svg", f"{name}.csv"} <= render_files(content).keys()
+    assert f"{name}.svg" in render_files(content)
     (settings,) = [table for table in content.tables if table.name == "settings"]
     assert [line.href for lines in settings.details for line in lines if line.href] == [f"{name}.svg"]
     unreadable = build_content(sampled_findings, Series(tmp_path / "missing.parquet"))
@@ -646,6 +646,9 @@ def test_what_the_readings_mean_is_said_in_words(findings):
     )
     assert said(rank_cpu_cores_mean=0.75, host_cpu_cores_mean=1.5) == (
         "bf16: each rank used 0.75 cores, without loader workers; the whole machine used 1.5."
+    )
+    assert said(rank_cpu_cores_mean=0.75, host_cpu_cores_mean=1.5, process_cpu_seconds=9.0) == (
+        "bf16: the command used 0.75 cores; the whole machine used 1.5."
     )
     assert said(samples_per_second=3.0) == ""
 

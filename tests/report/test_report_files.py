@@ -1,6 +1,7 @@
 """Writing a report: deterministic, atomic, and without touching the user's files."""
 
 import ast
+import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -9,10 +10,13 @@ import pytest
 from markdown_it import MarkdownIt
 
 from accelsweep.errors import AccelsweepError, DamagedFile, InputError
+from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
 from accelsweep.report import report_files
 from accelsweep.report.captions import CAPTIONS
-from accelsweep.report.report_files import main, write_report
+from accelsweep.report.content import build_content
+from accelsweep.report.report_files import write_report
+from accelsweep.results import Outcome
 
 pytestmark = pytest.mark.heavy
 
@@ -33,26 +37,37 @@ def test_the_report_has_a_page_markdown_pictures_and_data(sweep):
         "unmeasured.csv",
         "runs.csv",
     } <= names
-    assert {name.removesuffix(".svg") for name in names if name.endswith(".svg")} == set(CAPTIONS)
+    drawn = {figure.name for figure in build_content(Findings.read(sweep.findings), sweep).figures}
+    assert drawn < set(CAPTIONS)
+    assert {name.removesuffix(".svg") for name in names if name.endswith(".svg")} == drawn
     assert not [path for path in sweep.report.parent.iterdir() if path.name.startswith(".")]
 
 
-@pytest.mark.parametrize("step", ["analysis.analyse_sweep", "report.report_files"])
-def test_the_last_steps_import_neither_pandas_nor_what_the_terminal_needs(sweep, step):
-    """Each import takes longer than everything else that these steps do for a small sweep."""
-    code = f"import sys; from accelsweep.{step} import main; main(sys.argv[1:]); print(sorted(sys.modules))"
-    command = [sys.executable, "-c", code, str(sweep.root)]
-    imported = set(
-        ast.literal_eval(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+def test_findings_and_report_import_neither_pandas_nor_what_the_terminal_needs(example_sweep):
+    """Each of these imports takes as long as everything else that this step does for a small sweep."""
+    code = (
+        "import sys; from pathlib import Path; from accelsweep.analysis.analyse_sweep import analyse_folder; "
+        "from accelsweep.records.layout import SweepFolder; from accelsweep.report.report_files import write_report; "
+        f"folder = SweepFolder.of(Path({str(example_sweep.root)!r})); "
+        "analyse_folder(folder).write(folder.findings); write_report(folder); "
+        "print(sorted(sys.modules))"
     )
-    assert imported.isdisjoint({"pandas", "pyarrow.dataset", "rich", "typer", "torch", "accelsweep.executor.attempt"})
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    heavy = {"pandas", "pyarrow.dataset", "rich", "typer", "torch", "accelsweep.executor.attempt"}
+    assert heavy.isdisjoint(ast.literal_eval(printed))
 
 
 def test_the_same_inputs_give_the_same_bytes_in_another_process(sweep):
     write_report(sweep)
     first = contents(sweep)
-    command = [sys.executable, "-X", "utf8", "-m", "accelsweep.report.report_files", str(sweep.root)]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True, env={"PYTHONHASHSEED": "99"})
+    code = (
+        "from pathlib import Path; from accelsweep.records.layout import SweepFolder; "
+        "from accelsweep.report.report_files import write_report; "
+        f"print(write_report(SweepFolder.of(Path({str(sweep.root)!r}))))"
+    )
+    command = [sys.executable, "-X", "utf8", "-c", code]
+    variables = {**os.environ, "PYTHONHASHSEED": "99"}
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, env=variables)
     assert printed.stdout.strip() == str(sweep.report / "index.html")
     assert contents(sweep) == first
 
@@ -78,16 +93,17 @@ def test_the_markdown_renders_as_tables_with_pictures(sweep):
     assert "Rate against cost: not drawn" in html
 
 
-def test_a_figure_that_is_no_longer_drawn_becomes_a_placeholder_and_other_files_are_kept(sweep, findings):
+def test_the_files_of_what_no_longer_applies_are_removed_and_other_files_are_kept(sweep, findings):
     write_report(sweep)
-    (sweep.report / "notes.csv").write_text("mine")
-    findings.model_copy(update={"scaling": ()}).write(sweep.findings)
+    assert {"scaling.svg", "scaling.csv", "unmeasured.csv"} <= contents(sweep).keys()
+    for name in ("notes.csv", "heatmap-of-mine.svg"):
+        (sweep.report / name).write_text("mine")
+    settings = tuple(setting for setting in findings.settings if setting.outcomes.keys() == {Outcome.measured})
+    findings.model_copy(update={"scaling": (), "settings": settings, "excluded": ()}).write(sweep.findings)
     write_report(sweep)
-    assert "Not drawn: no setting was measured at two device counts" in (sweep.report / "scaling.svg").read_text(
-        "utf-8"
-    )
-    assert not (sweep.report / "scaling.csv").exists()
-    assert (sweep.report / "notes.csv").read_text() == "mine"
+    assert not {"scaling.svg", "scaling.csv", "unmeasured.csv"} & contents(sweep).keys()
+    assert "no setting was measured at two device counts" in contents(sweep)["index.html"].decode()
+    assert contents(sweep)["notes.csv"] == contents(sweep)["heatmap-of-mine.svg"] == b"mine"
 
 
 def test_a_sweep_with_uninformative_intervals_is_reported_like_any_other(sweep, findings):
@@ -126,15 +142,9 @@ def test_a_full_disk_leaves_the_old_report_intact(sweep, monkeypatch):
     assert not list(sweep.report.parent.glob(".*"))
 
 
-def test_without_findings_the_error_names_the_command_that_makes_them(tmp_path, capsys):
-    folder = SweepFolder(tmp_path, "empty")
-    folder.root.mkdir(parents=True)
-    with pytest.raises(
-        InputError, match=r"findings\.json is missing; generate it with `python -m accelsweep\.analysis\.analyse_sweep"
-    ):
-        write_report(folder)
-    assert main([str(folder.root)]) == 2
-    assert "findings.json is missing" in capsys.readouterr().err
+def test_without_findings_the_error_names_the_command_that_makes_them(tmp_path):
+    with pytest.raises(InputError, match=r"findings\.json is missing; generate it with: accelsweep report empty"):
+        write_report(SweepFolder(tmp_path, "empty"))
 
 
 def test_damaged_findings_are_an_error_that_names_the_file(sweep):

@@ -5,14 +5,10 @@ import csv
 import gzip
 import io
 import re
-import xml.etree.ElementTree as ElementTree
 
 import pytest
 from markdown_it import MarkdownIt
 
-from accelsweep.installation import shipped_root
-from accelsweep.report.captions import CAPTIONS, Caption, caption_files, write_captions
-from accelsweep.report.figures.figure import Skipped, placeholder_svg
 from accelsweep.report.formatting import printable, printable_findings, sentence
 from accelsweep.report.html_page import pack, zipped
 from accelsweep.report.markdown import code_block, escape
@@ -78,27 +74,3 @@ def test_no_text_can_end_its_code_block():
 )
 def test_a_message_is_a_sentence_and_a_command_is_not(text, words):
     assert sentence(text) == words
-
-
-def test_snakemakes_captions_are_up_to_date():
-    files = {path.name: path.read_text("utf-8") for path in (shipped_root() / "workflows" / "captions").iterdir()}
-    assert files == caption_files(), "run: python -m accelsweep.report.captions workflows/captions"
-
-
-def test_a_caption_for_snakemake_has_no_markup(monkeypatch):
-    monkeypatch.setitem(CAPTIONS, "steps", Caption("Steps", "*a* `b` c_ |d| {{ e }} \\"))
-    assert caption_files()["steps.rst"] == "\\*a\\* \\`b\\` c\\_ \\|d\\| \\{\\{ e \\}\\} \\\\\n"
-
-
-def test_writing_the_captions_removes_those_of_figures_that_no_longer_exist(tmp_path):
-    (tmp_path / "gone.rst").write_text("old")
-    write_captions(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == set(caption_files())
-
-
-def test_the_placeholder_of_a_figure_says_why_it_is_not_drawn():
-    picture = ElementTree.fromstring(placeholder_svg(Skipped("pareto-cost", "no <price> & " + "x" * 200)))
-    words = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")]
-    assert words[0] == "Rate against cost"
-    assert words[1].startswith("Not drawn: no <price> & xxx")
-    assert max(map(len, words)) <= 95

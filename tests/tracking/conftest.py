@@ -118,6 +118,12 @@ def sweep(tmp_path: Path) -> SweepFolder:
 
 
 @pytest.fixture
+def small_sweep(tmp_path: Path) -> SweepFolder:
+    """One repeat of the example sweep under a unique name, for tests that only need something to publish."""
+    return build_example_sweep(tmp_path, name=f"small-{uuid.uuid4().hex[:8]}", repeats=1)
+
+
+@pytest.fixture
 def read_store() -> Callable[[SweepFolder, str], StoreContents]:
     """A function that returns the runs of a sweep in a store by key, without ids and times of publication."""
     return read_runs
@@ -163,7 +169,7 @@ def write_findings(
     folder.report.mkdir(parents=True, exist_ok=True)
     (folder.report / "index.html").write_text(f"<!doctype html><title>report</title><h1>{sentence}</h1>", "utf-8")
     (folder.report / "figures").mkdir(exist_ok=True)
-    (folder.report / "figures" / "rate.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>", "utf-8")
+    (folder.report / "figures" / "rate.csv").write_text("setting\n", "utf-8")
     return findings
 
 

@@ -18,7 +18,7 @@ from example_sweep import build_example_sweep
 from guarded_server import free_port
 from mlflow.exceptions import MlflowException
 from polling import PATIENCE_SECONDS
-from stores import BOTH_STORES
+from stores import BOTH_STORES, whole
 
 from accelsweep.records.layout import SweepFolder
 from accelsweep.tracking.mlflow_run import CREATED_TAG, KEY_TAG, SOURCE_TAG
@@ -55,8 +55,8 @@ def test_a_publisher_killed_many_times_leaves_the_same_store_as_an_undisturbed_o
         killed, _ = process.communicate(PATIENCE_SECONDS)
     assert int(killed) > 0
     publish(sweep, uri)
-    resumed = dict(read_store(sweep, uri))
-    expected = dict(read_store(undisturbed, f"sqlite:///{undisturbed.home / 'mlflow.db'}"))
+    resumed = whole(read_store(sweep, uri))
+    expected = whole(read_store(undisturbed, f"sqlite:///{undisturbed.home / 'mlflow.db'}"))
     for runs in (resumed, expected):
         for key, run in runs.items():
             if not key.startswith("run:"):

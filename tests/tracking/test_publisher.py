@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import math
 import os
 import shutil
@@ -115,13 +114,12 @@ def test_a_measured_run_has_its_metrics_curves_artifacts_and_data(
     rates = stored["metrics"]["curve/samples_per_second"]
     assert [step for step, _, _ in rates] == list(range(5, 45))
     assert stored["data"] == ["Digits"]
-    assert stored["artifacts"] == ["config.json", "record.json", "run.log", "steps.parquet"]
+    assert stored["artifacts"] == ["record.json", "run.log", "steps.parquet"]
     (run,) = search(sweep, uri, f"tags.run = '{record.run}'")
     from mlflow.artifacts import download_artifacts
 
     (tmp_path / "artifacts").mkdir()
     downloaded = download_artifacts(run_id=run.info.run_id, tracking_uri=uri, dst_path=str(tmp_path / "artifacts"))
-    assert json.loads((Path(downloaded) / "config.json").read_text("utf-8")) == record.config.raw
     assert Record.read(Path(downloaded) / "record.json") == record
     assert (Path(downloaded) / "steps.parquet").read_bytes() == sweep.steps(record.run).read_bytes()
 
@@ -232,23 +230,26 @@ def artifacts(client: Any, run_id: str, folder: str = "") -> set[str]:
 
 @BOTH_STORES
 def test_a_new_report_replaces_the_files_of_the_old_one_and_leaves_other_files_alone(
-    sweep: SweepFolder, uri: str, with_findings: Callable[..., Any]
+    small_sweep: SweepFolder, uri: str, with_findings: Callable[..., Any]
 ) -> None:
     from mlflow import MlflowClient
 
-    with_findings(sweep)
-    (sweep.report / "claims.csv").write_text("claim\n")
-    publish(sweep, uri)
-    (report,) = search(sweep, uri, "tags.kind = 'report'")
+    with_findings(small_sweep)
+    (small_sweep.report / "claims.csv").write_text("claim\n")
+    for name in ("report.md", "speedup.svg"):
+        (small_sweep.report / name).write_text("also on the page")
+    publish(small_sweep, uri)
+    (report,) = search(small_sweep, uri, "tags.kind = 'report'")
     client, run_id = MlflowClient(uri), report.info.run_id
     before = artifacts(client, run_id)
-    assert {"report/claims.csv", "report/figures/rate.svg"} <= before
+    assert {"report/claims.csv", "report/figures/rate.csv"} <= before
+    assert not {"report/report.md", "report/speedup.svg"} & before
     client.log_text(run_id, "what we decided", "notes.txt")
-    shutil.rmtree(sweep.report / "figures")
-    (sweep.report / "claims.csv").unlink()
-    (sweep.report / "settings.csv").write_text("setting\n")
-    publish(sweep, uri)
-    obsolete, new = {"report/claims.csv", "report/figures/rate.svg"}, {"report/settings.csv", "notes.txt"}
+    shutil.rmtree(small_sweep.report / "figures")
+    (small_sweep.report / "claims.csv").unlink()
+    (small_sweep.report / "settings.csv").write_text("setting\n")
+    publish(small_sweep, uri)
+    obsolete, new = {"report/claims.csv", "report/figures/rate.csv"}, {"report/settings.csv", "notes.txt"}
     assert artifacts(client, run_id) == (before - obsolete) | new
 
 
@@ -306,20 +307,20 @@ def test_damaged_steps_only_remove_the_curves(copied: Published, read_store: Rea
 
 @BOTH_STORES
 def test_hostile_names_and_values_are_published_in_a_form_that_mlflow_accepts(
-    sweep: SweepFolder, uri: str, read_store: ReadStore
+    small_sweep: SweepFolder, uri: str, read_store: ReadStore
 ) -> None:
-    record = record_of(sweep, devices=2)
+    record = record_of(small_sweep, devices=2)
     hostile = {
         "a//b": 1, "../up": 2, "größe@x": 3, "k" * 400: 4, "empty": "", "long": "x" * 9000, "list": [1, None],
         "half": "\ud800", "store": "http://me:secret@host/x", "curly{}": "<script>", "curly[]": "'quote'",
     }  # fmt: skip
     metrics = record.metrics | {"logged.train//lö ss": Metric(value=1.5, unit="1")}
-    remeasure(sweep, record, metrics=metrics)
-    manifest = Manifest.read(sweep.manifest)
+    remeasure(small_sweep, record, metrics=metrics)
+    manifest = Manifest.read(small_sweep.manifest)
     settings = [setting.model_copy(update={"axes": setting.axes | hostile}) for setting in manifest.settings]
-    manifest.model_copy(update={"settings": tuple(settings)}).write(sweep.manifest)
-    publish(sweep, uri)
-    stored = read_store(sweep, uri)[f"run:{record.run}"]
+    manifest.model_copy(update={"settings": tuple(settings)}).write(small_sweep.manifest)
+    publish(small_sweep, uri)
+    stored = read_store(small_sweep, uri)[f"run:{record.run}"]
     assert stored["params"]["a/b"] == "1"
     assert stored["params"]["up"] == "2"
     assert stored["params"]["gr__e_x"] == "3"
@@ -369,7 +370,7 @@ def test_a_fifo_in_place_of_a_log_or_a_figure_is_skipped(example_sweep: SweepFol
     os.mkfifo(log)
     example_sweep.report.mkdir(parents=True, exist_ok=True)
     (example_sweep.report / "index.html").write_text("a page")
-    os.mkfifo(example_sweep.report / "speedup.svg")
+    os.mkfifo(example_sweep.report / "speedup.csv")
     assert publish(example_sweep).finished > 0
     files = {path.name for path in (example_sweep.home / "mlartifacts").rglob("report/*")}
     assert files == {"index.html"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from stores import BOTH_STORES
+from stores import BOTH_STORES, whole
 
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
@@ -68,7 +68,7 @@ def test_a_new_layout_version_updates_the_published_runs_in_place(
     copied: tuple[SweepFolder, str], read_store: ReadStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep, uri = copied
-    before, expected = run_ids(sweep, uri), dict(read_store(sweep, uri))
+    before, expected = run_ids(sweep, uri), whole(read_store(sweep, uri))
     client = MlflowClient(uri)
     repeats = [run_id for key, run_id in before.items() if key.startswith("run:")]
     for run_id in repeats:
@@ -77,7 +77,7 @@ def test_a_new_layout_version_updates_the_published_runs_in_place(
     monkeypatch.setattr("accelsweep.tracking.snapshot._LAYOUT_VERSION", 1000)
     assert not up_to_date(sweep, uri)
     assert publish(sweep, uri).written == len(repeats)
-    after = dict(read_store(sweep, uri))
+    after = whole(read_store(sweep, uri))
     for runs in (expected, after):
         for run in runs.values():
             run["tags"].pop("accelsweep.published", None)

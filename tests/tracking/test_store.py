@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from example_sweep import build_example_sweep
 from polling import until
+from stores import whole
 
 from accelsweep.cli.sweeps import publish_now
 from accelsweep.errors import DamagedFile
@@ -72,17 +73,17 @@ def replace_by_fifo(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [truncate, overwrite, replace_by_fifo])
 def test_a_damaged_database_is_reported_at_once_and_never_touched(
-    example_sweep: SweepFolder, empty_database: Path, damage: Callable[[Path], None]
+    small_sweep: SweepFolder, empty_database: Path, damage: Callable[[Path], None]
 ) -> None:
-    store = example_sweep.home / "mlflow.db"
+    store = small_sweep.home / "mlflow.db"
     shutil.copy(empty_database, store)
     damage(store)
     before = store.lstat()
-    with pytest.raises(StoreDamaged, match="accelsweep publish example --anew moves it aside"):
-        publish(example_sweep, retry_seconds=600.0)
+    with pytest.raises(StoreDamaged, match=f"accelsweep publish {small_sweep.name} --anew moves it aside"):
+        publish(small_sweep, retry_seconds=600.0)
     assert store.lstat().st_mtime_ns == before.st_mtime_ns
-    assert not up_to_date(example_sweep)
-    assert "runs in MLflow" in publish_now(example_sweep.home, "example", None, reset=True)
+    assert not up_to_date(small_sweep)
+    assert "runs in MLflow" in publish_now(small_sweep.home, small_sweep.name, None, reset=True)
     assert store.with_name("mlflow.db.1").lstat().st_mtime_ns == before.st_mtime_ns
 
 
@@ -170,13 +171,13 @@ def test_publishing_live_from_the_first_run_on_does_not_touch_another_sweep_of_t
     unstarted: SweepFolder, other: SweepFolder, server: str, read_store: Callable[..., dict[str, object]]
 ) -> None:
     LivePublisher(unstarted, server, print).poll()
-    before = dict(read_store(unstarted, server))
+    before = whole(read_store(unstarted, server))
     assert len(before) == 3
     first = Manifest.read(other.manifest).wanted_runs()[0]
     measured = build_example_sweep(other.home / "later", unstarted.name)
     shutil.copytree(measured.run(first), other.run(first))
     LivePublisher(other, server, print).poll()
-    assert dict(read_store(unstarted, server)) == before
+    assert whole(read_store(unstarted, server)) == before
 
 
 def test_a_damaged_mark_is_reported(unstarted: SweepFolder, experiment_name: ExperimentName) -> None:

@@ -173,29 +173,29 @@ def proxy(server: str) -> Iterator[Proxy]:
 
 @pytest.mark.real
 def test_an_artifact_beyond_a_proxys_limit_is_reported_after_everything_else_was_copied(
-    sweep: SweepFolder,
+    small_sweep: SweepFolder,
     proxy: Proxy,
     read_store: ReadStore,
     with_findings: Callable[..., Any],
     last_line: LastLine,
 ) -> None:
-    with_findings(sweep)
-    sweep.page.write_text("x" * 1_200_000)
+    with_findings(small_sweep)
+    small_sweep.page.write_text("x" * 1_200_000)
     with pytest.raises(ArtifactsTooLarge) as caught:
-        publish(sweep, proxy.address, retry_seconds=UNLIMITED)
+        publish(small_sweep, proxy.address, retry_seconds=UNLIMITED)
     text = str(caught.value)
     assert "report/index.html (1.2 MB)" in text
     assert "(413): raise its limit (nginx: client_max_body_size" in text
     last_line("MLflow behind a proxy with a limit of 1 MiB", text)
-    runs = read_store(sweep, proxy.address)
+    runs = read_store(small_sweep, proxy.address)
     report = runs["report:1"]
     assert report["status"] == "FINISHED"
     assert "report" in report["artifacts"], "the figures were copied"
     assert not [key for key in runs if runs[key]["status"] == "RUNNING"]
-    assert not up_to_date(sweep, proxy.address)
+    assert not up_to_date(small_sweep, proxy.address)
     proxy.max_bytes = 1 << 24
-    assert publish(sweep, proxy.address).written == 1, "only the run that lacked an artifact"
-    assert up_to_date(sweep, proxy.address)
+    assert publish(small_sweep, proxy.address).written == 1, "only the run that lacked an artifact"
+    assert up_to_date(small_sweep, proxy.address)
 
 
 @pytest.mark.real
@@ -251,12 +251,12 @@ def test_a_database_of_another_mlflow_version_is_reported_and_one_command_replac
 
 @pytest.mark.real
 def test_publishing_anew_to_a_server_replaces_our_runs_only(
-    sweep: SweepFolder, server: str, read_store: Callable[[SweepFolder, str], Mapping[str, Any]]
+    small_sweep: SweepFolder, server: str, read_store: Callable[[SweepFolder, str], Mapping[str, Any]]
 ) -> None:
-    publish(sweep, server)
-    before = sorted(read_store(sweep, server))
-    assert "23 runs in MLflow" in publish_now(sweep.home, sweep.name, server, reset=True)
-    assert sorted(read_store(sweep, server)) == before
+    publish(small_sweep, server)
+    before = sorted(read_store(small_sweep, server))
+    assert "8 runs in MLflow" in publish_now(small_sweep.home, small_sweep.name, server, reset=True)
+    assert sorted(read_store(small_sweep, server)) == before
 
 
 def test_publishing_anew_to_a_server_that_is_down_is_an_error_without_a_traceback(sweep: SweepFolder) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import os
@@ -15,6 +16,7 @@ from own_models import PRELUDE
 
 from accelsweep.heartbeat import read_progress
 from accelsweep.results import Outcome
+from accelsweep.worker import main
 
 NUMBERS = itertools.count()
 
@@ -659,6 +661,17 @@ def test_a_stall_in_one_rank_slows_down_all(spec, tmp_path):
     model = {**TIMED, "stalled_rank": 1, "stall_seconds": 0.01}
     first = run_ranks(spec(devices=2, model=model), tmp_path)[0]
     assert first.metrics["step_seconds"].value >= 0.012
+
+
+def test_a_rank_of_its_own_looks_for_no_garbage_among_what_it_imports_and_a_forked_one_changes_nothing(monkeypatch):
+    enabled, frozen = [], gc.get_freeze_count()
+    monkeypatch.setattr(main, "preload", lambda: enabled.append(gc.isenabled()))
+    main.preload_without_garbage_collection()
+    assert (enabled, gc.get_freeze_count()) == ([True], frozen)
+    monkeypatch.delitem(sys.modules, "torch")
+    main.preload_without_garbage_collection()
+    assert (enabled, gc.isenabled()) == ([True, False], True)
+    assert gc.get_freeze_count() > frozen
 
 
 def test_the_first_step_says_whether_compile_caches_were_empty(run, monkeypatch, tmp_path):

@@ -137,7 +137,9 @@ def test_the_peak_memory_is_that_of_the_command_whose_worker_does_not_even_load_
 
 
 def test_a_command_may_clean_up_when_its_run_is_ended(tmp_path: Path) -> None:
-    (tmp_path / "train.sh").write_text("trap 'echo > cleaned; exit 0' TERM\necho > started\nsleep 60 &\nwait\n")
+    (tmp_path / "train.sh").write_text(
+        "trap 'kill $!; echo > cleaned; exit 0' TERM\necho > started\nsleep 60 &\nwait\n"
+    )
     spec = whole_process(tmp_path, ["sh", "train.sh"])
     rank = start(spec, tmp_path)
     until((tmp_path / "started").exists)

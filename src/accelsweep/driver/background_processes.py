@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +28,7 @@ from accelsweep.ipc import FORK_SERVER_VARIABLE, address
 from accelsweep.records.cleanup import SHORT_PLACES, remove_temporary_folder, temporary_folder_name, write_owner_file
 from accelsweep.records.layout import SweepFolder
 from accelsweep.redaction import masked
+from accelsweep.temporary_folders import temporary_folder
 from accelsweep.tracking.links import view_path
 from accelsweep.tracking.published_state import SWEEP_CONTINUES, published_sweeps, up_to_date
 from accelsweep.tracking.store_uri import is_server, resolve_uri, without_login
@@ -197,26 +198,68 @@ def _is_published(folder: SweepFolder, tracking_uri: str | None) -> bool:
     return True  # there is nothing to copy
 
 
-@contextlib.contextmanager
-def fork_server(home: Path, log: Path, plans: Iterable[Plan]) -> Iterator[None]:
-    """Run a fork server inside the with-block if any of the plans contains runs to fork on this machine.
+def forks_here(plan: Plan) -> bool:
+    """Return whether any run of the plan is forked on this machine from a process with accelsweep's interpreter."""
+    manifest = plan.manifest
+    if manifest.site.scheduler != "local" or (manifest.entry is not None and manifest.entry.python is not None):
+        return False
+    configs = (setting.config for setting in plan.settings)
+    return any(config.launcher == "fork" and not config.whole_process for config in configs)
 
-    The server imports torch and Lightning once instead of once per block. A server that is already running is reused.
+
+class ForkServer:
+    """The fork server of a command, which imports torch and Lightning once instead of once per block.
+
+    Its imports take longer than planning and Snakemake's start, so it is started as soon as runs are expected. It ends
+    with the with-block. `log` receives its output, if there is any; set it once the sweep is known.
     """
-    needed = any(
-        plan.manifest.site.scheduler == "local" and any(setting.config.launcher == "fork" for setting in plan.settings)
-        for plan in plans
-    )
-    if not needed or sys.platform != "linux" or FORK_SERVER_VARIABLE in os.environ:
-        yield
-        return
-    name, server = start_fork_server(home, log)
-    os.environ[FORK_SERVER_VARIABLE] = name
-    try:
-        yield
-    finally:
-        del os.environ[FORK_SERVER_VARIABLE]
-        server.terminate()
+
+    def __init__(self, home: Path) -> None:
+        """No server is started yet."""
+        self.log: Path | None = None
+        self._home = home
+        self._running = contextlib.ExitStack()
+
+    def start(self) -> None:
+        """Start the server, unless one is running already, such as that of an outer command."""
+        if sys.platform == "linux" and FORK_SERVER_VARIABLE not in os.environ:
+            self._running.enter_context(self._serving())
+
+    def stop(self) -> None:
+        """End the server, if this object has started one."""
+        self._running.close()
+
+    @contextlib.contextmanager
+    def _serving(self) -> Iterator[None]:
+        with temporary_folder("imports") as folder:  # torch puts a folder for compiled code in TMPDIR
+            output = folder / "output.log"
+            name, server = start_fork_server(self._home, output, {"TMPDIR": str(folder)})
+            os.environ[FORK_SERVER_VARIABLE] = name
+            try:
+                yield
+            finally:
+                del os.environ[FORK_SERVER_VARIABLE]
+                server.terminate()
+                if self.log is not None:
+                    _keep_output(output, self.log)
+
+    def __enter__(self) -> Self:
+        """Return this object."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _keep_output(output: Path, log: Path) -> None:
+    """Copy the output to `log` if there is any; else remove the log of an earlier command."""
+    if text := output.read_bytes():
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_bytes(text)
+    else:
+        log.unlink(missing_ok=True)
 
 
 def start_fork_server(home: Path, log: Path, variables: Mapping[str, str] | None = None) -> tuple[str, ChildProcess]:

@@ -15,7 +15,7 @@ from accelsweep import registry
 from accelsweep.devices import linux
 from accelsweep.driver.adaptive_repeats import plan_after_interim_analysis, plan_after_pilot, refuse_short_budget
 from accelsweep.driver.auto_batch_size import announce_searches, plan_or_searches, report_searches
-from accelsweep.driver.background_processes import fork_server, sweep_temporary_folder
+from accelsweep.driver.background_processes import ForkServer, forks_here, sweep_temporary_folder
 from accelsweep.driver.console import drop_output, say, warn
 from accelsweep.driver.finalize import print_results
 from accelsweep.driver.job_queue import JobQueue, check_jobs_accepted, wait_for_earlier_jobs
@@ -28,8 +28,9 @@ from accelsweep.driver.sweep_lock import clear_leftovers, lock_sweep
 from accelsweep.driver.trial import plan_after_trial
 from accelsweep.driver.up_to_date import is_up_to_date, mark_up_to_date, remove_altered_report
 from accelsweep.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, AccelsweepError, InputError
+from accelsweep.planning.entry_point import measured_project
 from accelsweep.records.findings import Findings
-from accelsweep.records.layout import SweepFolder
+from accelsweep.records.layout import SweepFolder, known_sweeps
 from accelsweep.records.plan import Manifest
 from accelsweep.schedulers.protocol import refuse_without
 from accelsweep.schedulers.select import scheduler_of, scheduler_of_executor
@@ -98,9 +99,11 @@ def run_sweep(home: Path, request: Request) -> SweepExit:
     """Run the requested sweep, from its plan to its report."""
     check_request(request)
     listeners = Listeners(request, SweepFolder(home, request.name) if request.name is not None else None)
-    with listeners.report_failure():
+    with listeners.report_failure(), ForkServer(home) as server:
+        if expects_local_runs(home, request):
+            server.start()
         try:
-            result = _run(home, request, listeners)
+            result = _run(home, request, listeners, server)
         except BrokenPipeError:
             drop_output()
             raise AccelsweepError(
@@ -111,13 +114,29 @@ def run_sweep(home: Path, request: Request) -> SweepExit:
     return result
 
 
-def _run(home: Path, request: Request, listeners: Listeners) -> SweepExit:
+def expects_local_runs(home: Path, request: Request) -> bool:
+    """Return whether runs will probably be forked on this machine, before anything is planned.
+
+    They will not if the sweep is complete. Without a given name, any complete sweep in `home` may be the one. Nor are
+    runs with the interpreter of the user's project forked from a process of ours.
+    """
+    names = known_sweeps(home) if request.name is None else [request.name]
+    complete = any(SweepFolder(home, name).completed_state.exists() for name in names)
+    if profile_executor(request.profile) != "local" or complete:
+        return False
+    with contextlib.suppress(InputError):  # it is reported by planning
+        project = measured_project(home.resolve(), request.entry, request.overrides)
+        return project is None or not (project.own_environment or project.whole_process)
+    return False
+
+
+def _run(home: Path, request: Request, listeners: Listeners, server: ForkServer) -> SweepExit:
     budget_seconds, start = request.budget_seconds, time.monotonic()
     plan = plan_or_searches(home, partial(requested_plan, home, request))
     if isinstance(plan, tuple):
         unsearched, searches = plan
         announce_searches(unsearched, searches)
-        code = _check_and_measure(home, request, searches, budget_seconds, listeners)
+        code = _check_and_measure(home, request, searches, budget_seconds, listeners, server)
         report_searches(home, unsearched)
         plan = plan_or_searches(home, partial(requested_plan, home, request))
         if isinstance(plan, tuple):
@@ -135,7 +154,7 @@ def _run(home: Path, request: Request, listeners: Listeners) -> SweepExit:
         if request.extension is not None and plan.previous is None:
             request.extension.discard(folder)
         raise
-    code = _check_and_measure(home, request, plan, budget_seconds, listeners)
+    code = _check_and_measure(home, request, plan, budget_seconds, listeners, server)
     if code == EXIT_INTERRUPTED:
         say(f"\ninterrupted; every finished run is kept. Resume with: {request.resume_command()}")
     else:
@@ -144,18 +163,33 @@ def _run(home: Path, request: Request, listeners: Listeners) -> SweepExit:
 
 
 def _check_and_measure(
-    home: Path, request: Request, plan: Plan, budget_seconds: float | None, listeners: Listeners
+    home: Path,
+    request: Request,
+    plan: Plan,
+    budget_seconds: float | None,
+    listeners: Listeners,
+    server: ForkServer,
 ) -> int:
     folder = SweepFolder(home, plan.manifest.sweep)
     listeners.set_folder(folder)
+    if forks_here(plan) and not folder.completed_state.exists():
+        server.start()
     check_and_show_plan(home, request, plan, budget_seconds)
-    return measure_sweep(folder, request, plan, budget_seconds, listeners)
+    return measure_sweep(folder, request, plan, budget_seconds, listeners, server)
 
 
 def measure_sweep(
-    folder: SweepFolder, request: Request, plan: Plan, budget_seconds: float | None, listeners: Listeners
+    folder: SweepFolder,
+    request: Request,
+    plan: Plan,
+    budget_seconds: float | None,
+    listeners: Listeners,
+    server: ForkServer,
 ) -> int:
-    """Write the plan, and run Snakemake until all runs, even in added blocks, have been tried; return its exit code."""
+    """Write the plan, and run Snakemake until all runs, even in added blocks, have been tried; return its exit code.
+
+    `server` is started if it is needed, and stopped if it is not.
+    """
     from accelsweep.planning.plan import write_plan
 
     home, site = folder.home, plan.manifest.site
@@ -187,13 +221,20 @@ def measure_sweep(
         clear_leftovers(folder, warn)
         remove_altered_report(folder)
         up_to_date = is_up_to_date(folder, request.tracking_uri)
-        with contextlib.nullcontext() if up_to_date else fork_server(home, folder.fork_server_log, [plan]):
-            code = EXIT_OK if up_to_date else runner.run(plan)
-            while not runner.abort_reason and (extended := _extended_plan(folder, request, plan, code, deadline)):
-                plan = extended
-                show_plan(home, plan)
-                write_plan(home, plan)
-                code = runner.run(plan)
+        server.log = folder.fork_server_log
+
+        def run(plan: Plan) -> int:
+            (server.start if forks_here(plan) else server.stop)()
+            return runner.run(plan)
+
+        if up_to_date:
+            server.stop()
+        code = EXIT_OK if up_to_date else run(plan)
+        while not runner.abort_reason and (extended := _extended_plan(folder, request, plan, code, deadline)):
+            plan = extended
+            show_plan(home, plan)
+            write_plan(home, plan)
+            code = run(plan)
     if code == EXIT_OK:
         mark_up_to_date(folder)
     return code

@@ -20,7 +20,6 @@ from accelsweep.plain_json import canonical_json, sha256_text
 from accelsweep.records.cleanup import REPORT_SUFFIXES
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
-from accelsweep.report.captions import CAPTIONS
 from accelsweep.tracking.published_state import up_to_date
 
 
@@ -46,19 +45,21 @@ def mark_up_to_date(folder: SweepFolder) -> None:
 def remove_altered_report(folder: SweepFolder) -> None:
     """Remove the report's page if any report file is missing or altered, so that Snakemake rebuilds the report.
 
-    Snakemake itself only compares modification times of the page and the figures.
+    Snakemake itself only compares the page's modification time.
     """
+    with contextlib.suppress(FileNotFoundError, DamagedFile):
+        if _is_report_altered(folder, CompletedState.read(folder.completed_state)):
+            remove(folder.page)
 
+
+def _is_report_altered(folder: SweepFolder, completed: CompletedState) -> bool:
     def altered(path: Path, checksum: str) -> bool:
         try:
             return sha256_file(path) != checksum
         except (FileNotFoundError, DamagedFile):
             return True
 
-    with contextlib.suppress(FileNotFoundError, DamagedFile):
-        checksums = CompletedState.read(folder.completed_state).report
-        if any(altered(folder.report / name, checksum) for name, checksum in checksums.items()):
-            remove(folder.page)
+    return any(altered(folder.report / name, checksum) for name, checksum in completed.report.items())
 
 
 def is_up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
@@ -67,9 +68,10 @@ def is_up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
     Each record must be valid and reusable under the current conditions.
     """
     try:
-        if CompletedState.read(folder.completed_state).digest != _digest(folder) or not up_to_date(
-            folder, tracking_uri
-        ):
+        completed = CompletedState.read(folder.completed_state)
+        if completed.digest != _digest(folder) or _is_report_altered(folder, completed):
+            return False
+        if not up_to_date(folder, tracking_uri):
             return False
     except (FileNotFoundError, DamagedFile):
         return False
@@ -80,8 +82,7 @@ def is_up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
 def _digest(folder: SweepFolder) -> str:
     """Return the digest of inputs, outputs and code. Raises FileNotFoundError if a file is missing."""
     sweep, root = Sweep(folder, Manifest.read(folder.manifest)), shipped_root()
-    figures = [folder.report / f"{name}.svg" for name in CAPTIONS]
     rules = sorted([root / "Snakefile", *(root / "workflows").rglob("*.*")])
     done = [folder.done(block.name) for block in sweep.manifest.blocks]
-    files = [folder.manifest, folder.records, folder.findings, *done, folder.page, *figures, *rules]
+    files = [folder.manifest, folder.records, folder.findings, *done, folder.page, *rules]
     return sha256_text(canonical_json([sweep.software_digest, code_digest(), *map(sha256_file, files)]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from accelsweep.executor.fork_client import run_in_fork_server
+from accelsweep.fork_client import run_in_fork_server
 from accelsweep.schedulers.job_environment import restore_threads
 
 

@@ -2,7 +2,8 @@
 
 DESCRIPTOR is a socket on which the driver already listens, so an early client simply waits for the imports to finish.
 The server never imports user code, has no state, and dies with the driver. An executor ends with the job that requested
-it, not with the driver.
+it, not with the driver. The driver itself requests the process that composes the config of the user's own project,
+which imports what the server has imported.
 """
 
 from __future__ import annotations
@@ -16,17 +17,25 @@ import socket
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from accelsweep.errors import EXIT_INCOMPLETE
 from accelsweep.executor.block import main as run_executor
-from accelsweep.executor.fork_client import ProcessState, differences, process_state
 from accelsweep.executor.launch import Launcher, preload
+from accelsweep.fork_client import ForkedModule, ProcessState, differences, process_state
 from accelsweep.ipc import receive, receive_descriptors, same_user, send
 from accelsweep.planning.source_digests import core_versions
+from accelsweep.worker import project_config
 from accelsweep.worker.forking import UnsafeFork, prepare_to_fork
 
 _REQUEST_TIMEOUT_SECONDS = 10.0
+
+_MAINS: dict[ForkedModule, Callable[[], int | None]] = {
+    "accelsweep.executor": lambda: run_executor(Launcher(safe=True)),
+    "accelsweep.worker.project_config": project_config.main,
+}
 
 
 def main() -> int:
@@ -66,7 +75,7 @@ def _serve(
         if os.fork() == 0:
             listener.close()
             request["environment"] |= set_by_imports
-            _be_executor(connection, streams, request)
+            _run_module(connection, streams, request)
     except (OSError, ValueError, KeyError):  # the client died or sent an invalid request: no reply is sent
         traceback.print_exc()
     finally:
@@ -74,8 +83,8 @@ def _serve(
             os.close(stream)
 
 
-def _be_executor(connection: socket.socket, streams: list[int], request: dict[str, Any]) -> NoReturn:
-    """Run the requested executor in a forked child, which must never return into the server's loop."""
+def _run_module(connection: socket.socket, streams: list[int], request: dict[str, Any]) -> NoReturn:
+    """Run the requested module in a forked child, which must never return into the server's loop."""
     try:
         os.setsid()  # signals to the server's group are not meant for an executor
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -84,8 +93,8 @@ def _be_executor(connection: socket.socket, streams: list[int], request: dict[st
         send(connection, {"pid": os.getpid()})
         _take_over(streams, request)
         try:
-            code = run_executor(Launcher(safe=True))
-        except SystemExit as error:  # argparse
+            code = _MAINS[request["module"]]() or 0
+        except SystemExit as error:  # such as argparse's
             code = error.code if isinstance(error.code, int) else EXIT_INCOMPLETE
         sys.stdout.flush()
         sys.stderr.flush()
@@ -109,13 +118,20 @@ def _take_over(streams: list[int], request: dict[str, Any]) -> None:
     for target, stream in enumerate(streams):
         os.dup2(stream, target)
         os.close(stream)
+    ours = _exported_path()
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    sys.path[:] = request["path"]
+    sys.path[:] = request["path"] or [*_exported_path(), *(entry for entry in sys.path if entry not in ours)]
     importlib.invalidate_caches()
     tempfile.tempdir = None  # imports may have cached the server's TMPDIR
-    sys.argv = ["accelsweep.executor", *request["arguments"]]
+    sys.argv = [request["module"], *request["arguments"]]
+
+
+def _exported_path() -> list[str]:
+    """Return the entries of the import path that an interpreter started here would take from PYTHONPATH."""
+    exported = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return list(dict.fromkeys(str(Path(entry).absolute()) for entry in exported if entry))
 
 
 if __name__ == "__main__":

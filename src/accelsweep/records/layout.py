@@ -273,7 +273,7 @@ class SweepFolder:
 
     @property
     def fork_server_log(self) -> Path:
-        """The fork server's output during the last invocation."""
+        """The fork server's output during the last invocation, if there was any."""
         return self.root / "logs" / "fork_server.log"
 
     @property

@@ -1,17 +1,10 @@
-"""Title and explanation of each figure, for the page, the Markdown report and `snakemake --report`.
-
-Snakemake reads captions from files: `python -m accelsweep.report.captions workflows/captions` rewrites them.
-"""
+"""Title and explanation of each figure, for the page and the Markdown report."""
 
 from __future__ import annotations
 
-import re
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 from accelsweep import registry
-from accelsweep.signals import exit_code_of, parser_for
 
 _FRONT = (
     "Marks are those of the speed-ups. A pale mark is off the Pareto front: the intervals show another setting to be "
@@ -141,31 +134,3 @@ A figure's files are `NAME.svg` and `NAME.csv`.
 
 TABLE_FIGURES = frozenset(_of_features("table"))
 """Figures that are shown above the table of the same name."""
-
-
-def caption_files() -> dict[str, str]:
-    """Return the captions keyed by file name, with reStructuredText and jinja2 markup escaped."""
-    return {f"{name}.rst": re.sub(r"([\\*`|_{}])", r"\\\1", caption.text) + "\n" for name, caption in CAPTIONS.items()}
-
-
-def write_captions(folder: Path) -> None:
-    """Write every caption into `folder`, and remove the captions of figures that no longer exist."""
-    files = caption_files()
-    folder.mkdir(parents=True, exist_ok=True)
-    for stale in folder.glob("*.rst"):
-        if stale.name not in files:
-            stale.unlink()
-    for name, text in files.items():
-        (folder / name).write_text(text, "utf-8")
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Write the captions into the folder named on the command line and return the exit code."""
-    parser = parser_for("report.captions", __doc__)
-    parser.add_argument("folder", type=Path, help="the folder to write to, e.g. workflows/captions")
-    options = parser.parse_args(arguments)
-    return exit_code_of(lambda: write_captions(options.folder))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,12 +1,8 @@
-"""Writes a sweep's report: all files are built in a temporary folder, then moved into place, the page last.
-
-`python -m accelsweep.report.report_files sweeps/NAME` prints the page's path.
-"""
+"""Writes a sweep's report: all files are built in a temporary folder, then moved into place, the page last."""
 
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,17 +12,15 @@ import vl_convert
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.files import set_aside_non_file
 from accelsweep.garbage_collection import collector_paused
-from accelsweep.records.file_times import clamp_sweep_times
 from accelsweep.records.findings import Findings
-from accelsweep.records.layout import MARKDOWN, PAGE, ReportPlace, SweepFolder, sweep_parser
+from accelsweep.records.layout import MARKDOWN, PAGE, ReportPlace
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.content import Content, build_content
-from accelsweep.report.figures.figure import Figure, placeholder_svg
+from accelsweep.report.figures.figure import Figure
 from accelsweep.report.html_page import render_page, vega_lite_version
 from accelsweep.report.markdown import render_markdown
 from accelsweep.report.summary_card import SUMMARY_SVG, render_summary
 from accelsweep.report.table_model import to_csv
-from accelsweep.signals import exit_code_of
 
 
 def write_report(folder: ReportPlace, *, summary: bool = False) -> Path:
@@ -48,27 +42,34 @@ def write_files(folder: ReportPlace, method: str | None = None, *, summary: bool
     """
     if not folder.findings.exists():
         raise InputError(
-            f"{folder.findings} is missing; "
-            f"generate it with `python -m accelsweep.analysis.analyse_sweep {folder.findings.parent}`"
+            f"{folder.findings} is missing; generate it with: accelsweep report {folder.findings.parent.name}"
         )
     content = build_content(Findings.read(folder.findings), folder, method)
     files = render_files(content)
     wants_card = summary or (folder.report / SUMMARY_SVG).exists()
     replace_files({**files, **(render_summary(content) if wants_card else {})}, folder.report)
-    for stale in {path.name for path in folder.report.glob("series-*-*.*")} - files.keys():
+    for stale in _possible_files(content, folder.report) - files.keys():
         (folder.report / stale).unlink(missing_ok=True)
     return list(files)
 
 
+def _possible_files(content: Content, report: Path) -> set[str]:
+    """Return the names of the figures and tables that an earlier version of the report may have had."""
+    names = [*CAPTIONS, *(table.name for table in content.tables)]
+    series = (path.name for path in report.glob("series-*-*.*"))
+    return {f"{name}.{suffix}" for name in names for suffix in ("svg", "csv")}.union(series)
+
+
 def render_files(content: Content) -> dict[str, str]:
-    """Return the text of every report file, keyed by name."""
+    """Return the text of every report file, keyed by name.
+
+    A figure that is not drawn and a table without rows have no file: the page says why.
+    """
     pictures = {figure.name: render_svg(figure) for figure in content.figures}
     files = {f"{name}.svg": svg for name, svg in pictures.items()}
-    files |= {f"{skipped.name}.svg": placeholder_svg(skipped) for skipped in content.skipped}
     files |= {f"{figure.name}.csv": to_csv(figure.rows, figure.columns) for figure in content.figures}
-    files |= {f"{table.name}.csv": to_csv(table.data) for table in content.tables}
-    for name, figure in content.pictures.items():
-        files |= {f"{name}.svg": render_svg(figure), f"{name}.csv": to_csv(figure.rows, figure.columns)}
+    files |= {f"{table.name}.csv": to_csv(table.data) for table in content.tables if table.data}
+    files |= {f"{name}.svg": render_svg(figure) for name, figure in content.pictures.items()}
     files[MARKDOWN] = render_markdown(content)
     files[PAGE] = render_page(content, pictures)
     return files
@@ -82,8 +83,7 @@ def render_svg(figure: Figure) -> str:
 def replace_files(files: Mapping[str, str | bytes], target: Path) -> None:
     """Write `files` (name -> text or bytes) to the folder `target`; raise AccelsweepError if they cannot be written.
 
-    A reader never sees a partial file, and the page never links to a missing file. CSVs of figures that are no longer
-    drawn are removed.
+    A reader never sees a partial file, and the page never links to a missing file.
     """
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -96,26 +96,7 @@ def replace_files(files: Mapping[str, str | bytes], target: Path) -> None:
                 (building / name).replace(target / name)
         finally:
             shutil.rmtree(building, ignore_errors=True)
-        for stale in {f"{name}.csv" for name in CAPTIONS} - files.keys():
-            (target / stale).unlink(missing_ok=True)
     except OSError as error:
         where = error.filename or target
         message = f"cannot write the report: {where}: {error.strerror}; make the folder writable or free some space"
         raise AccelsweepError(message) from error
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Write the report from the sweep's findings and return the exit code."""
-    description = "Write the report of the sweep in this folder and print the page's path."
-    root = sweep_parser("report.report_files", description).parse_args(arguments).sweep
-
-    def write() -> None:
-        folder = SweepFolder.of(root)
-        print(write_report(folder))  # noqa: T201 - the command's output
-        clamp_sweep_times(folder)
-
-    return exit_code_of(write)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,6 +6,7 @@ executor that must not import them. `python -m accelsweep.worker.main SPEC` runs
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import shutil
@@ -78,6 +79,23 @@ def preload() -> None:
         from accelsweep.workloads import instantiate  # noqa: F401
 
 
+def preload_without_garbage_collection() -> None:
+    """Call `preload`, and hide what it imports from the garbage collector, as the parents of forked ranks do.
+
+    Looking for garbage among the modules of torch and Lightning, while they are imported and at the end of the process,
+    takes half as long as importing them.
+    """
+    if "torch" in sys.modules:  # this rank was forked
+        preload()
+        return
+    gc.disable()
+    try:
+        preload()
+    finally:
+        gc.enable()
+    gc.freeze()
+
+
 def run_rank(spec: RunSpec) -> None:
     """Run this process's rank of `spec` and write its result into the attempt's folder.
 
@@ -112,7 +130,7 @@ def _run_task(spec: RunSpec, place: RankPlace, report: RankReport) -> None:
         bind_to_numa_node(spec, place)
         WholeProcess(spec, place).measure(report)
         return
-    preload()
+    preload_without_garbage_collection()
     import torch
 
     from accelsweep.worker.loops.execution import LoaderArguments

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from accelsweep.cli.run_options import measures, run_elsewhere
-from accelsweep.driver.background_processes import fork_server
+from accelsweep.driver.background_processes import ForkServer, forks_here
 from accelsweep.driver.console import Listing, Styled, Tone, say, say_bold, show, warn
 from accelsweep.driver.plan_preview import estimate_remaining
 from accelsweep.driver.request import Extension, Request
@@ -99,7 +99,10 @@ def _run_claims(home: Path, names: Sequence[str], known: Sequence[str], minutes:
     left = {name: estimate_remaining(home, plan) for name, plan in plans.items()}
     to_run = {name for name in plans if minutes and left[name].runs_left and (not names or name in names)}
     why_not = {}
-    with fork_server(home, SweepFolder(home, GROUP).report / "fork_server.log", [plans[name] for name in to_run]):
+    with ForkServer(home) as server:
+        server.log = SweepFolder(home, GROUP).report / "fork_server.log"
+        if any(forks_here(plans[name]) for name in to_run):
+            server.start()
         for name in sorted(plans, key=lambda name: left[name].minutes.expected):
             asked, sweep = not names or name in names, plans[name].manifest.sweep
             seconds = deadline - time.monotonic() if name in to_run and not interrupted else 0.0

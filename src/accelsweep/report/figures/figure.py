@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
-from xml.sax.saxutils import escape  # nosec B406 # escapes output, parses nothing
 
 import altair as alt
 from altair.utils.schemapi import debug_mode
@@ -253,19 +251,3 @@ class Skipped:
     def caption(self) -> Caption:
         """Title and explanation, from `report/captions.py`."""
         return CAPTIONS[self.name]
-
-
-def placeholder_svg(skipped: Skipped) -> str:
-    """Return an SVG with the title of the figure that was not drawn, and the reason."""
-    lines = textwrap.wrap(f"Not drawn: {skipped.reason}.", 95, break_long_words=True)  # 95 characters fit at 13 px
-    height = 44 + 20 * len(lines)
-    text = "".join(
-        f'<text x="12" y="{50 + 20 * number}" font-size="13" fill="{LIGHT.muted}">{escape(line)}</text>'
-        for number, line in enumerate(lines)
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{STATIC_WIDTH}" height="{height}" '
-        f'viewBox="0 0 {STATIC_WIDTH} {height}" font-family="{FONT}">'
-        f'<rect width="{STATIC_WIDTH}" height="{height}" fill="{LIGHT.band}"/>'
-        f'<text x="12" y="26" font-size="15" fill="{LIGHT.ink}">{escape(skipped.caption.title)}</text>{text}</svg>\n'
-    )

@@ -1,0 +1,43 @@
+"""What a command does before its plan is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from environments import environment
+from projects import copy_project
+
+from accelsweep.driver.request import Request
+from accelsweep.driver.run_sweep import expects_local_runs
+from accelsweep.records.layout import SweepFolder
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A working directory with a complete sweep."""
+    complete = SweepFolder(tmp_path, "complete")
+    complete.root.mkdir(parents=True)
+    complete.manifest.touch()
+    complete.completed_state.touch()
+    return tmp_path
+
+
+def test_runs_are_expected_on_this_machine_but_not_where_jobs_are_submitted(tmp_path: Path) -> None:
+    assert expects_local_runs(tmp_path, Request(("experiment=quickstart",)))
+    assert not expects_local_runs(tmp_path, Request(("experiment=quickstart",), profile="slurm"))
+
+
+def test_no_runs_are_expected_of_a_sweep_that_may_be_complete(home: Path) -> None:
+    assert not expects_local_runs(home, Request(name="complete"))
+    assert not expects_local_runs(home, Request(("experiment=quickstart",))), "its name is not known yet"
+    assert expects_local_runs(home, Request(name="another"))
+
+
+def test_no_runs_are_expected_of_wrong_input_of_whole_processes_and_of_another_environment(tmp_path: Path) -> None:
+    copy_project("hydra_template", tmp_path)
+    assert expects_local_runs(tmp_path, Request(("batch_size=32",)))
+    assert not expects_local_runs(tmp_path, Request(("batch_size=32", "measure.scope=process")))
+    assert not expects_local_runs(tmp_path, Request(entry="python absent.py"))
+    environment(tmp_path / ".venv", None)
+    assert not expects_local_runs(tmp_path, Request(("batch_size=32",)))
