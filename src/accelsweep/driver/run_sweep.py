@@ -145,6 +145,8 @@ def _run(home: Path, request: Request, listeners: Listeners, server: ForkServer)
             return SweepExit(unsearched.sweep, code or EXIT_INCOMPLETE)
         budget_seconds = None if budget_seconds is None else max(0.0, budget_seconds - time.monotonic() + start)
     folder = SweepFolder(home, plan.manifest.sweep)
+    if not forks_here(plan):
+        server.stop()  # a trial may follow
     compositions = plan.entry_options.get("compositions")
     try:
         plan = plan_after_trial(

@@ -170,7 +170,7 @@ class SnakemakeRunner:
                 with progress.display():
                     while snakemake.running():
                         self._poll(progress, snakemake, publisher, queue)
-                        time.sleep(_POLL_SECONDS)
+                        snakemake.sleep(_POLL_SECONDS)
                     progress.update()
                     self.on_progress(progress)
             except KeyboardInterrupt as interrupt:
