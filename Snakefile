@@ -16,8 +16,7 @@ wildcard_constraints:
 
 
 include: "workflows/blocks.smk"
-include: "workflows/collect.smk"
-include: "workflows/report.smk"
+include: "workflows/results.smk"
 
 
 rule all:
@@ -38,5 +37,5 @@ onstart:
 # Report what there is even if blocks failed; the missing runs become `not_run` rows.
 onerror:
     shell(
-        "{sys.executable:q} -P -m accelsweep.driver.finalize {SWEEP.root:q} --log {log:q}"
+        "{sys.executable:q} -P -m accelsweep.driver.finalize {SWEEP.root:q} --failed {log:q}"
     )

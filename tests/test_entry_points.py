@@ -14,7 +14,7 @@ from accelsweep.errors import DamagedFile, InputError
 from accelsweep.records.layout import SweepFolder
 from accelsweep.signals import exit_code_of
 
-OF_A_SWEEP = ["analysis.analyse_sweep", "report.report_files", "tracking.live_publishing", "driver.finalize"]
+OF_A_SWEEP = ["tracking.live_publishing", "driver.finalize"]
 OTHERS = [
     "executor.__main__",
     "executor.node_agent",
@@ -46,7 +46,7 @@ def test_a_path_that_is_not_a_sweeps_is_wrong_input_in_one_line(
         assert why in told.err
 
 
-@pytest.mark.parametrize("module", [module for module in OF_A_SWEEP if module != "report.report_files"])
+@pytest.mark.parametrize("module", OF_A_SWEEP)
 def test_a_sweep_that_was_not_planned_is_named(module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main_of(module)([str(tmp_path / "sweeps" / "absent")]) == 2
     assert capsys.readouterr().err.startswith("error: no sweep 'absent'")

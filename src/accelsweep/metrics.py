@@ -62,8 +62,11 @@ SAMPLED: Mapping[str, tuple[str, str]] = {
     "gpu_memory_mhz": ("MHz", "the clock of each device's memory"),
     "gpu_throttled": ("1", "the share of time for which each device was throttled for another reason, such as heat"),
     "gpu_foreign_processes": ("processes", "the processes of others that use each device"),
-    "rank_cpu_cores": ("cores", "the CPU time of each rank's process per second"),
-    "rank_rss_bytes": ("B", "the resident memory of each rank's process"),
+    "rank_cpu_cores": (
+        "cores",
+        "the CPU time of each rank's process per second; of a whole command: with its descendants",
+    ),
+    "rank_rss_bytes": ("B", "the resident memory of each rank's process; of a whole command: with its descendants"),
     "host_cpu_cores": ("cores", "the CPU time of all processes on the machine per second"),
     "host_memory_bytes": ("B", "the memory in use on the machine"),
     "host_disk_bytes_per_second": ("B/s", "what the machine's disks read and wrote"),

@@ -120,7 +120,10 @@ def task_of(name: str, config: Mapping[str, Any]) -> Task:
     Raises KeyError if the task does not exist.
     """
     for task in _tasks_named(name):
-        if all(look_up(config, key) == value for key, value in task.when):
+        for key, value in task.when:
+            if look_up(config, key) != value:
+                break
+        else:
             return task
     raise KeyError(name)
 

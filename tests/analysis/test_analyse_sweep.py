@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from accelsweep.analysis.analyse_sweep import analyse, main, repeats_from_pilot
+from accelsweep.analysis.analyse_sweep import analyse, repeats_from_pilot
 from accelsweep.analysis.collect import collect
 from accelsweep.analysis.merge_sweeps import Part, analyse_together, merge
 from accelsweep.analysis.statistical_power import RepeatsNeeded, smallest_visible_effect
@@ -97,21 +97,6 @@ def test_the_digest_of_the_records_changes_with_any_record(example_sweep: SweepF
     (first, *others), manifest = collect(example_sweep), Manifest.read(example_sweep.manifest)
     altered = [replace(first, record_sha256="0" * 64), *others]
     assert analyse(altered, manifest).records_sha256 != findings.records_sha256
-
-
-def test_the_module_writes_findings_that_read_back_and_stay_the_same(example_sweep: SweepFolder) -> None:
-    subprocess.run([sys.executable, "-m", "accelsweep.analysis.analyse_sweep", str(example_sweep.root)], check=True)
-    content = example_sweep.findings.read_bytes()
-    assert main([str(example_sweep.root)]) == 0
-    assert example_sweep.findings.read_bytes() == content
-    assert Findings.read(example_sweep.findings).sweep == "example"
-
-
-def test_the_module_names_a_sweep_that_is_not_there(
-    example_sweep: SweepFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([str(example_sweep.root.with_name("absent"))]) == 2
-    assert "no sweep 'absent'" in capsys.readouterr().err
 
 
 def test_analysing_imports_neither_torch_nor_mlflow() -> None:

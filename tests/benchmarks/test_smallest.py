@@ -49,6 +49,7 @@ SMALLEST = {
     "sampler_cost.py": Smallest(("--blocks", "2", "--seconds", "0.6"), r"^rate with / without: .*, 2 blocks$"),
     "script_overhead.py": Smallest(("--rounds", "2"), r"^2 rounds; a step takes \d+ us without them$"),
     "slurm.py": Smallest(("--settings", "1", "--repeats", "3", "--starts", "2"), r"^load of the machine at the end"),
+    "waits.py": Smallest((str(ROOT), "--pairs", "1", "--only", "twelve-runs"), r"^\| a sweep of twelve .*\| 1\.00 \|$"),
     "soak.py": Smallest(("--runs", "4"), r"^curves: .*curves\.csv$"),
 }
 PARTS_OF_OTHERS = {"loop_stopwatch.py", "one_run.py"}

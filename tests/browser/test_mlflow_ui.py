@@ -234,7 +234,7 @@ def test_a_repeat_shows_its_reason_params_curves_and_artifacts(site: Site) -> No
     expect(page.get_by_text("curve", exact=True)).to_be_visible()
     expect(page.locator(".js-plotly-plot").first).to_be_visible()
     page.get_by_role("tab", name="Artifacts").click()
-    for artifact in ("config.json", "record.json", "run.log", "steps.parquet"):
+    for artifact in ("record.json", "run.log", "steps.parquet"):
         expect(page.get_by_text(artifact, exact=True).first).to_be_visible()
     page.get_by_text("run.log", exact=True).first.click()
     expect(page.get_by_text("measured").first).to_be_visible()

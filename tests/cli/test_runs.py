@@ -64,7 +64,7 @@ def test_a_mistyped_outcome_is_refused_with_the_right_one(sweep):
 def test_a_retried_run_is_measured_again_and_its_record_is_kept_as_an_attempt(sweep, capsys):
     first, second = (sweep.folder.record(run).read_bytes() for run in sweep.runs())
     retry_runs(sweep.home, "tiny", "out_of_memory")
-    assert "1 runs re-opened" in capsys.readouterr().out
+    assert "1 run re-opened" in capsys.readouterr().out
     assert not sweep.done_file.exists()
     code, output = sweep.run()
     assert code == 0, output
@@ -129,4 +129,4 @@ def test_a_stale_lock_of_a_dead_node_does_not_prevent_retries(sweep, capsys):
     LockOwner(block=sweep.name, host="node7", pid=1, process_started=0.0, since="then").write(path)
     os.utime(path, (time.time() - STALE_AFTER_SECONDS - 5,) * 2)
     retry_runs(sweep.home, "tiny", "out_of_memory")
-    assert "1 runs re-opened" in capsys.readouterr().out
+    assert "1 run re-opened" in capsys.readouterr().out

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from accelsweep.cli.typer_app import _purpose, app, exit_code
+from accelsweep.cli.typer_app import _purpose, app, exit_code, script_options_as_overrides
 
 HEAVY = ("torch", "lightning", "mlflow", "pandas", "hydra", "altair", "snakemake")
 SURFACE = {
@@ -135,6 +135,32 @@ def test_a_mistyped_option_exits_with_2_and_suggests_the_right_one(tmp_path):
     result = accelsweep("run", "--nmae", "x", cwd=tmp_path)
     assert result.returncode == 2
     assert "--name" in result.stderr
+
+
+OURS = ("--name", "--entry", "--jobs", "-j", "--add-repeats")
+
+
+@pytest.mark.parametrize(
+    ("typed", "parsed"),
+    [
+        ("--hidden=64,128", "arg.hidden=64,128"),
+        ("--learning-rate=0.1", "arg.learning-rate=0.1"),
+        ("--name=x", "--name=x"),
+        ("--nmae=x", "--nmae=x"),
+        ("--hidden", "--hidden"),
+        ("batch_size=32", "batch_size=32"),
+        ("-j=2", "-j=2"),
+    ],
+)
+def test_options_of_the_users_script_become_overrides_unless_they_resemble_ours(typed, parsed):
+    assert script_options_as_overrides([typed, "--", typed], OURS) == [parsed, "--", typed]
+
+
+def test_an_option_of_a_script_is_refused_where_no_script_runs(tmp_path):
+    result = accelsweep("plan", "--hidden=64,128", "accelerator=cpu", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "accelsweep has no option --hidden" in result.stderr
+    assert "--entry 'python SCRIPT'" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["report", "export", "publish", "clean"])

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from polling import until
+from polling import PATIENCE_SECONDS, until
 from projects import copy_project
 
 from accelsweep.config.site import Site
@@ -194,6 +194,16 @@ def test_a_damaged_store_is_reported_with_its_own_remedy_only(example_sweep: Swe
 
 
 TINY = ("experiment=quickstart", "batch_size=32", "devices=1", "repeats=1")
+
+
+def test_a_sleep_beside_a_process_ends_with_the_process_and_with_its_time(tmp_path: Path) -> None:
+    with ChildProcess([sys.executable, "-c", "input()"], cwd=tmp_path, log=tmp_path / "log") as short:
+        began = time.monotonic()
+        short.sleep(PATIENCE_SECONDS)
+        assert time.monotonic() - began < PATIENCE_SECONDS
+    with ChildProcess(["sleep", str(PATIENCE_SECONDS)], cwd=tmp_path, log=tmp_path / "log") as long:
+        long.sleep(0.01)
+        assert long.running()
 
 
 @pytest.mark.parametrize(("given", "forks"), [("launcher=spawn", False), ("site=slurm_example", False), ("", True)])

@@ -51,21 +51,17 @@ LOGS = {
     f"Error in rule block:\n    message: None\n{FAILED_JOB}{ENDED}": (
         "a block failed: it ended with exit code 1, and its log is empty"
     ),
-    failed(
-        "findings", "analysis.analyse_sweep", "died with <Signals.SIGKILL: 9>"
-    ): "the analysis was killed by SIGKILL",
-    failed("report", "report.report_files", "returned non-zero exit status 137"): "the report was killed by SIGKILL",
-    failed("report", "report.report_files", "returned non-zero exit status 143"): "the report was killed by SIGTERM",
-    failed(
-        "findings", "analysis.analyse_sweep", "returned non-zero exit status 1"
-    ): "the analysis failed: no column 'rate'",
+    failed("report", "driver.finalize", "died with <Signals.SIGKILL: 9>"): "the report was killed by SIGKILL",
+    failed("report", "driver.finalize", "returned non-zero exit status 137"): "the report was killed by SIGKILL",
+    failed("report", "driver.finalize", "returned non-zero exit status 143"): "the report was killed by SIGTERM",
+    failed("report", "driver.finalize", "returned non-zero exit status 1"): "the report failed: no column 'rate'",
     'CalledProcessError in file "/x/Snakefile", line 47:\n'
     "Command 'set -euo pipefail;  python -m accelsweep.executor --prepare tiny' died with <Signals.SIGTERM: 15>.": (
         "preparing the data was killed by SIGTERM"
     ),
-    'MissingInputException in rule findings in file "/x/workflows/collect.smk", line 6:\n'
-    "Missing input files for rule findings:\n    output: sweeps/tiny/findings.json\n    affected files:\n"
-    "        sweeps/tiny/manifest.json\n": "Missing input files for rule findings: sweeps/tiny/manifest.json",
+    'MissingInputException in rule report in file "/x/workflows/results.smk", line 8:\n'
+    "Missing input files for rule report:\n    output: sweeps/tiny/findings.json\n    affected files:\n"
+    "        sweeps/tiny/manifest.json\n": "Missing input files for rule report: sweeps/tiny/manifest.json",
     "zlib.error: Error -3 while decompressing data: incorrect header check\n": (
         "zlib.error: Error -3 while decompressing data: incorrect header check"
     ),
@@ -80,7 +76,7 @@ LOGS = {
 def test_the_root_cause_in_a_log_becomes_one_sentence(tmp_path, log: str, sentence: str) -> None:
     path = tmp_path / "snakemake.log"
     path.write_text(log)
-    (tmp_path / "findings.log").write_text("12:00:01 error: no column 'rate'\n\n")
+    (tmp_path / "report.log").write_text("12:00:01 error: no column 'rate'\n\n")
     assert why_snakemake_ended(path, 1) == sentence
 
 

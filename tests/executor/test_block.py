@@ -93,10 +93,20 @@ def test_each_run_records_the_sources_at_its_start_and_a_doubt_if_they_changed_d
 def test_on_a_cluster_a_rank_gets_the_threads_that_its_setting_asks_for(tiny_block: TinyBlock) -> None:
     """The block may have been given more cores for another setting; on one machine a rank finds its share itself."""
     for site, threads in ((Site(name="cluster", scheduler="slurm"), 1), (Site(name="local"), None)):
-        tiny_block.plan_settings({"act": "measured", "threads": None}, name=site.name, site=site)
+        tiny_block.plan_settings({"act": "raise_error", "threads": None}, name=site.name, site=site)
         code, output = tiny_block.run()
         assert code == 0, output
         assert RunSpec.read(tiny_block.attempt() / "run-spec.json").threads == threads
+
+
+def test_the_attempt_of_a_measured_run_leaves_no_files_and_that_of_a_failed_run_what_it_was_given(
+    tiny_block: TinyBlock,
+) -> None:
+    tiny_block.plan("measured", "raise_error", devices=2)
+    tiny_block.run()
+    measured, failed = sorted((0, 1), key=lambda run: tiny_block.record(run).outcome is not Outcome.measured)
+    assert list(tiny_block.attempt(measured).iterdir()) == []
+    assert (tiny_block.attempt(failed) / "run-spec.json").is_file()
 
 
 def test_a_finished_block_is_skipped_without_touching_a_record(tiny_block: TinyBlock) -> None:

@@ -171,14 +171,13 @@ def measured_through_link(tiny_block: TinyBlock, **data: str) -> Path:
 
 def test_a_project_can_be_moved_after_planning(tiny_block: TinyBlock) -> None:
     """The run gets the present path; the record keeps the path relative to the project."""
-    tiny_block.plan("measured", config={"data": {**CONFIG["data"], "root": "{home}/set"}, "env": {"SET": "{home}"}})
+    tiny_block.plan("raise_error", config={"data": {**CONFIG["data"], "root": "{home}/set"}, "env": {"SET": "{home}"}})
     now = tiny_block.home.rename(tiny_block.home.with_name("moved"))
     moved = TinyBlock(now, tiny_block.leases)
     moved.folder = SweepFolder(now, tiny_block.folder.name)
     moved.block_file = now / tiny_block.block_file.relative_to(tiny_block.home)
     moved.run()
-    (spec,) = moved.folder.root.rglob("run-spec.json")
-    config = RunSpec.read(spec).config
+    config = RunSpec.read(moved.attempt() / "run-spec.json").config
     assert (config.data["root"], config.env["SET"]) == (f"{now}/set", str(now))
     assert moved.record().config.data["root"] == "{home}/set"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 
 import psutil
@@ -101,3 +103,19 @@ def test_a_rank_reports_its_processor_time_and_memory_until_it_has_ended() -> No
     assert first["rank0_rss_bytes"] == pytest.approx(psutil.Process().memory_info().rss, rel=0.05)
     assert second["rank0_cpu_cores"] == pytest.approx(1.0, abs=0.15)
     assert sampling.reasons == {"rank1": "the process has ended"}
+
+
+@pytest.mark.real
+def test_a_rank_that_runs_a_command_reports_that_of_its_descendants_too() -> None:
+    busy = (
+        "import time; kept = b'.' * 10**8; print(len(kept), flush=True)\nwhile time.process_time() < 0.5: pass\ninput()"
+    )
+    alone, whole = RankReader(0, os.getpid()), RankReader(0, os.getpid(), descendants=True)
+    before = whole.read().counters["cpu_cores"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", busy], **pipes) as command:
+        assert command.stdout is not None
+        command.stdout.readline()
+        assert whole.read().gauges["rss_bytes"] - alone.read().gauges["rss_bytes"] > 1e8
+        command.communicate("\n")
+    assert whole.read().counters["cpu_cores"] - before > 0.5, "the time of an ended process is kept"

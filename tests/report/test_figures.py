@@ -646,6 +646,9 @@ def test_what_the_readings_mean_is_said_in_words(findings):
     assert said(rank_cpu_cores_mean=0.75, host_cpu_cores_mean=1.5) == (
         "bf16: each rank used 0.75 cores, without loader workers; the whole machine used 1.5."
     )
+    assert said(rank_cpu_cores_mean=0.75, host_cpu_cores_mean=1.5, process_cpu_seconds=9.0) == (
+        "bf16: the command used 0.75 cores; the whole machine used 1.5."
+    )
     assert said(samples_per_second=3.0) == ""
 
 

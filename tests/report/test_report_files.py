@@ -1,5 +1,6 @@
 """Writing a report: deterministic, atomic, and without touching the user's files."""
 
+import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -13,7 +14,7 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.report import report_files
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.content import build_content
-from accelsweep.report.report_files import main, write_report
+from accelsweep.report.report_files import write_report
 from accelsweep.results import Outcome
 
 pytestmark = pytest.mark.heavy
@@ -44,8 +45,14 @@ def test_the_report_has_a_page_markdown_pictures_and_data(sweep):
 def test_the_same_inputs_give_the_same_bytes_in_another_process(sweep):
     write_report(sweep)
     first = contents(sweep)
-    command = [sys.executable, "-X", "utf8", "-m", "accelsweep.report.report_files", str(sweep.root)]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True, env={"PYTHONHASHSEED": "99"})
+    code = (
+        "from pathlib import Path; from accelsweep.records.layout import SweepFolder; "
+        "from accelsweep.report.report_files import write_report; "
+        f"print(write_report(SweepFolder.of(Path({str(sweep.root)!r}))))"
+    )
+    command = [sys.executable, "-X", "utf8", "-c", code]
+    variables = {**os.environ, "PYTHONHASHSEED": "99"}
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, env=variables)
     assert printed.stdout.strip() == str(sweep.report / "index.html")
     assert contents(sweep) == first
 
@@ -120,15 +127,9 @@ def test_a_full_disk_leaves_the_old_report_intact(sweep, monkeypatch):
     assert not list(sweep.report.parent.glob(".*"))
 
 
-def test_without_findings_the_error_names_the_command_that_makes_them(tmp_path, capsys):
-    folder = SweepFolder(tmp_path, "empty")
-    folder.root.mkdir(parents=True)
-    with pytest.raises(
-        InputError, match=r"findings\.json is missing; generate it with `python -m accelsweep\.analysis\.analyse_sweep"
-    ):
-        write_report(folder)
-    assert main([str(folder.root)]) == 2
-    assert "findings.json is missing" in capsys.readouterr().err
+def test_without_findings_the_error_names_the_command_that_makes_them(tmp_path):
+    with pytest.raises(InputError, match=r"findings\.json is missing; generate it with: accelsweep report empty"):
+        write_report(SweepFolder(tmp_path, "empty"))
 
 
 def test_damaged_findings_are_an_error_that_names_the_file(sweep):

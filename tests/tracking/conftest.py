@@ -163,7 +163,7 @@ def write_findings(
     folder.report.mkdir(parents=True, exist_ok=True)
     (folder.report / "index.html").write_text(f"<!doctype html><title>report</title><h1>{sentence}</h1>", "utf-8")
     (folder.report / "figures").mkdir(exist_ok=True)
-    (folder.report / "figures" / "rate.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>", "utf-8")
+    (folder.report / "figures" / "rate.csv").write_text("setting\n", "utf-8")
     return findings
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import math
 import os
 import shutil
@@ -115,13 +114,12 @@ def test_a_measured_run_has_its_metrics_curves_artifacts_and_data(
     rates = stored["metrics"]["curve/samples_per_second"]
     assert [step for step, _, _ in rates] == list(range(5, 45))
     assert stored["data"] == ["Digits"]
-    assert stored["artifacts"] == ["config.json", "record.json", "run.log", "steps.parquet"]
+    assert stored["artifacts"] == ["record.json", "run.log", "steps.parquet"]
     (run,) = search(sweep, uri, f"tags.run = '{record.run}'")
     from mlflow.artifacts import download_artifacts
 
     (tmp_path / "artifacts").mkdir()
     downloaded = download_artifacts(run_id=run.info.run_id, tracking_uri=uri, dst_path=str(tmp_path / "artifacts"))
-    assert json.loads((Path(downloaded) / "config.json").read_text("utf-8")) == record.config.raw
     assert Record.read(Path(downloaded) / "record.json") == record
     assert (Path(downloaded) / "steps.parquet").read_bytes() == sweep.steps(record.run).read_bytes()
 
@@ -238,17 +236,20 @@ def test_a_new_report_replaces_the_files_of_the_old_one_and_leaves_other_files_a
 
     with_findings(sweep)
     (sweep.report / "claims.csv").write_text("claim\n")
+    for name in ("report.md", "speedup.svg"):
+        (sweep.report / name).write_text("also on the page")
     publish(sweep, uri)
     (report,) = search(sweep, uri, "tags.kind = 'report'")
     client, run_id = MlflowClient(uri), report.info.run_id
     before = artifacts(client, run_id)
-    assert {"report/claims.csv", "report/figures/rate.svg"} <= before
+    assert {"report/claims.csv", "report/figures/rate.csv"} <= before
+    assert not {"report/report.md", "report/speedup.svg"} & before
     client.log_text(run_id, "what we decided", "notes.txt")
     shutil.rmtree(sweep.report / "figures")
     (sweep.report / "claims.csv").unlink()
     (sweep.report / "settings.csv").write_text("setting\n")
     publish(sweep, uri)
-    obsolete, new = {"report/claims.csv", "report/figures/rate.svg"}, {"report/settings.csv", "notes.txt"}
+    obsolete, new = {"report/claims.csv", "report/figures/rate.csv"}, {"report/settings.csv", "notes.txt"}
     assert artifacts(client, run_id) == (before - obsolete) | new
 
 
@@ -369,7 +370,7 @@ def test_a_fifo_in_place_of_a_log_or_a_figure_is_skipped(example_sweep: SweepFol
     os.mkfifo(log)
     example_sweep.report.mkdir(parents=True, exist_ok=True)
     (example_sweep.report / "index.html").write_text("a page")
-    os.mkfifo(example_sweep.report / "speedup.svg")
+    os.mkfifo(example_sweep.report / "speedup.csv")
     assert publish(example_sweep).finished > 0
     files = {path.name for path in (example_sweep.home / "mlartifacts").rglob("report/*")}
     assert files == {"index.html"}

@@ -1,13 +1,10 @@
 """Turns runs into findings: every number in the report is computed here and rounded once.
 
 `analyse` is a pure function: the same records produce the same findings to the last digit, regardless of their order.
-Run as a program (`python -m accelsweep.analysis.analyse_sweep sweeps/NAME`), this module collects a sweep's records and
-writes `findings.json`.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -44,13 +41,11 @@ from accelsweep.analysis.statistical_power import PairNoise, RepeatsNeeded, repe
 from accelsweep.analysis.sweep_doubts import outlying_runs, overlapping_runs, sweep_doubts, two_levels
 from accelsweep.config.sweep_options import PILOT_BLOCKS
 from accelsweep.records.estimates import Estimate, Verdict
-from accelsweep.records.file_times import clamp_sweep_times
 from accelsweep.records.findings import Findings, Hardware, Section, SettingFinding
-from accelsweep.records.layout import SweepFolder, planned_sweep, sweep_parser
+from accelsweep.records.layout import SweepFolder
 from accelsweep.records.not_run_reasons import needs_change
 from accelsweep.records.plan import Manifest
 from accelsweep.run_environment import HardwareKind, hardware_names
-from accelsweep.signals import exit_code_of
 
 
 @dataclass(frozen=True)
@@ -213,23 +208,3 @@ def repeats_from_pilot(
             noise[index] = PairNoise(float(shrunk), float(moderated.prior_degrees), len(pool.members))
     size, confidence = rules.family.size, rules.family.confidence
     return repeats_for_resolution(list(noise.values()), size, resolution=resolution, most=most, confidence=confidence)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Analyse the sweep named on the command line and return the exit code."""
-    description = "Collect the sweep's records and write its findings.json."
-    root = sweep_parser("analysis.analyse_sweep", description).parse_args(arguments).sweep
-
-    def write_findings() -> None:
-        folder = planned_sweep(root)
-        findings = analyse_folder(folder)
-        findings.write(folder.findings)
-        if any(closer_look(folder, findings) for closer_look in registry.loaded("closer_look")):
-            analyse_folder(folder).write(folder.findings)
-        clamp_sweep_times(folder)
-
-    return exit_code_of(write_findings)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -21,7 +21,7 @@ from accelsweep.records.layout import SweepFolder, existing_sweep
 from accelsweep.records.plan import Manifest, PlannedSetting
 from accelsweep.records.run_files import RunFolder, shared_devices_of
 from accelsweep.records.run_record import EarlierAttempt
-from accelsweep.report.formatting import number, unit_word
+from accelsweep.report.formatting import count, number, unit_word
 from accelsweep.results import Doubt, Outcome
 from accelsweep.significant_digits import count_of
 
@@ -219,7 +219,7 @@ def retry_runs(home: Path, name: str, outcome: str) -> None:
     for block in manifest.blocks:
         if any(run not in decided and not folder.record(run).exists() for run in block.runs):
             folder.done(block.name).unlink(missing_ok=True)
-    say(f"{name}: {opened} runs re-opened" + ("; the same `accelsweep run` measures them" if opened else ""))
+    say(f"{name}: {count(opened, 'run')} re-opened" + ("; the same `accelsweep run` measures them" if opened else ""))
 
 
 # Resolves a setting typed by the user: its ID or an ID prefix, its label, or its values.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -53,6 +54,24 @@ def refuse_options(arguments: Sequence[str]) -> None:
             raise InputError(f"{name} is one of Hydra's options: {OPTIONS[name]}")
         if name == "--":
             return
+
+
+def script_options_as_overrides(arguments: Sequence[str], ours: Collection[str]) -> list[str]:
+    """Return the arguments with `--NAME=VALUES` of the user's script as `arg.NAME=VALUES`.
+
+    `ours` are accelsweep's options. A name similar to one of them stays as it is: it is probably mistyped, and Click
+    suggests the right one.
+    """
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    names = {option.lstrip("-") for option in ours}
+
+    def override(argument: str) -> str:
+        name, equals, values = argument.partition("=")
+        theirs = equals and re.fullmatch(r"--[A-Za-z][\w-]*", name)
+        similar = difflib.get_close_matches(name[2:], names, cutoff=0.75)
+        return f"arg.{name[2:]}={values}" if theirs and not similar else argument
+
+    return [*map(override, arguments[:end]), *arguments[end:]]
 
 
 INTERRUPTED = "accelsweep: interrupted"
@@ -107,13 +126,14 @@ class SweepCommand(_WithExamples, TyperCommand):
 
 
 class HydraCommand(SweepCommand):
-    """A command that accepts Hydra overrides, so users may also try Hydra's own options."""
+    """A command that accepts Hydra overrides, so users may also try Hydra's own options, and those of their script."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reject Hydra's own options with InputError."""
+        """Reject Hydra's own options with InputError, and turn options of the user's script into overrides."""
         if not ctx.resilient_parsing:  # an error during completion would garble the user's command line
             refuse_options(args)
-        return super().parse_args(ctx, args)
+        ours = {name for parameter in self.get_params(ctx) for name in parameter.opts}
+        return super().parse_args(ctx, script_options_as_overrides(args, ours))
 
 
 @contextlib.contextmanager

@@ -162,6 +162,12 @@ def _wrong_override(
     trainer_hint = trainer_argument_hint(key.removeprefix("trainer."), line.partition("=")[2])
     if trainer_hint is not None and f"trainer.{key}" not in known:
         return InputError(f"unknown key '{key}' in '{line}'. {trainer_hint}")
+    if key.startswith("arg."):
+        option = f"--{key.removeprefix('arg.')}"
+        return InputError(
+            f"{line}: accelsweep has no option {option}. If it is an option of a script of yours, run that script "
+            f"with --entry 'python SCRIPT'"
+        )
     closed = key.startswith(_CLOSED) or override.is_add() or override.is_force_add()
     remedy = "" if closed else f". Add a key of your own with +{line}"
     return InputError(f"unknown key '{key}' in '{line}'{hint}; look in {where}{remedy}")

@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import os
 import secrets
+import select
 import shlex
 import signal
 import socket
@@ -13,6 +14,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -78,6 +80,20 @@ class ChildProcess:
     def running(self) -> bool:
         """Return whether the process is still running."""
         return self._process.poll() is None
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep, on Linux not longer than the process runs."""
+        if not self.running():
+            return
+        try:
+            descriptor = os.pidfd_open(self._process.pid)
+        except (AttributeError, OSError):  # another system, or a kernel before Linux 5.3
+            time.sleep(seconds)
+            return
+        try:
+            select.select([descriptor], [], [], seconds)
+        finally:
+            os.close(descriptor)
 
     def interrupt(self) -> None:
         """Send SIGINT to the process group, as Ctrl-C would, and wait; kill the group if it takes over a minute."""

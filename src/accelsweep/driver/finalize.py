@@ -13,6 +13,7 @@ from accelsweep.driver.background_processes import mlflow_summary
 from accelsweep.driver.console import Listing, Styled, say, say_bold, show, tone_of
 from accelsweep.driver.job_queue import record_failed_jobs
 from accelsweep.records.early_decisions import decided_runs
+from accelsweep.records.file_times import clamp_sweep_times
 from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.records.layout import MergedPlace, SweepFolder, existing_sweep, planned_sweep, sweep_parser
 from accelsweep.records.not_run_reasons import count_not_run_reasons, needs_change, without_numbers
@@ -150,7 +151,7 @@ def _results_table(findings: Findings) -> Listing:
     if final.isdisjoint(findings.outcomes):
         tried = []  # the reasons are printed below
     shared = f", all with {findings.shared}" if findings.shared else ""
-    title = f"{findings.sweep}: {findings.repeats} repeats{shared}"
+    title = f"{findings.sweep}: {fmt.count(findings.repeats, 'repeat')}{shared}"
     return Listing(title, headings, tuple(map(_row, tried)), numbers=headings[1:3])
 
 
@@ -173,17 +174,20 @@ def _listing(table: ReportTable) -> Listing:
     return Listing(table.title, tuple(column.title for column in table.columns), rows, numbers)
 
 
-def finalize(folder: SweepFolder, *, summary: bool = False) -> list[str]:
+def finalize(folder: SweepFolder, *, summary: bool = False, look_closer: bool = False) -> list[str]:
     """Write the sweep's records.parquet, findings.json and report; return the names of the report's files.
 
-    `summary` adds the summary card.
+    `summary` adds the summary card. `look_closer` lets features measure what explains the findings.
     """
     from accelsweep.analysis.analyse_sweep import analyse_folder
     from accelsweep.report.report_files import write_files
 
     for before_collect in registry.loaded("before_collect"):
         before_collect(folder)
-    analyse_folder(folder).write(folder.findings)
+    findings = analyse_folder(folder)
+    if look_closer and any(closer_look(folder, findings) for closer_look in registry.loaded("closer_look")):
+        findings = analyse_folder(folder)
+    findings.write(folder.findings)
     return write_files(folder, summary=summary)
 
 
@@ -220,16 +224,17 @@ def main(arguments: list[str] | None = None) -> int:
     """Finalize the sweep named on the command line, print the page's path and return the exit code."""
     description = "Collect, analyse and report a sweep. Missing runs become `not_run` rows."
     parser = sweep_parser("driver.finalize", description)
-    parser.add_argument("--log", type=Path, help="the log of the failed Snakemake process")
+    parser.add_argument("--failed", type=Path, metavar="LOG", help="the log of Snakemake, if it has failed")
     options = parser.parse_args(arguments)
 
     def run() -> None:
         folder = planned_sweep(options.sweep)
         manifest = Manifest.read(folder.manifest)
         scheduler = scheduler_of(manifest.site)
-        if options.log is not None and scheduler is not None:
-            record_failed_jobs(folder, scheduler, options.log)
-        finalize(folder)
+        if options.failed is not None and scheduler is not None:
+            record_failed_jobs(folder, scheduler, options.failed)
+        finalize(folder, look_closer=options.failed is None)
+        clamp_sweep_times(folder)
         print(folder.page, *_not_run_lines(count_not_run_reasons(folder, manifest)), sep="\n")  # noqa: T201 - a command's output
 
     return exit_code_of(run)

@@ -170,7 +170,7 @@ class SnakemakeRunner:
                 with progress.display():
                     while snakemake.running():
                         self._poll(progress, snakemake, publisher, queue)
-                        time.sleep(_POLL_SECONDS)
+                        snakemake.sleep(_POLL_SECONDS)
                     progress.update()
                     self.on_progress(progress)
             except KeyboardInterrupt as interrupt:
@@ -246,10 +246,8 @@ _TIME = re.compile(r"^\d\d:\d\d:\d\d ")
 _STEPS = {
     "accelsweep.executor --prepare": "preparing the data",
     "accelsweep.executor": "a block",
-    "accelsweep.analysis.analyse_sweep": "the analysis",
-    "accelsweep.report.report_files": "the report",
     "accelsweep.tracking.live_publishing": "the copy to MLflow",
-    "accelsweep.driver.finalize": "the partial report",
+    "accelsweep.driver.finalize": "the report",
 }
 """User-facing descriptions of the workflow's commands."""
 

@@ -76,10 +76,12 @@ class RankRunner:
     def run(self, spec: RunSpec, method: LaunchMethod, lease: Lease, code: RunCode | None, limits: Limits) -> Ending:
         """Start the ranks of `spec`, wait for them within `limits`, and return how they ended."""
         oom_kills_before = linux.oom_kills()
-        python = None if code is None else code.python
+        python, config = None if code is None else code.python, spec.config
         interval = None if method == "srun" else limits.sample_seconds  # each node has a sampler of its own
         with (
-            Sampler(Path(spec.attempt_folder), interval, spec.config.accelerator, lease) as sampler,
+            Sampler(
+                Path(spec.attempt_folder), interval, config.accelerator, lease, whole_process=config.whole_process
+            ) as sampler,
             RunLog(Path(spec.attempt_folder) / LOG_FILE, limits.log_bytes) as log,
         ):
             unrelated = children()

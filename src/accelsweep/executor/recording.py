@@ -6,7 +6,7 @@ import json
 import os
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -159,10 +159,19 @@ def write_record(
     )
     record.write(run_folder.record_file(spec.attempt))
     discard_samples(Path(spec.attempt_folder))
-    for rank in range(spec.world_size):
-        for path in (spec.rank_steps(rank), spec.rank_window(rank), spec.heartbeat(rank)):
-            path.unlink(missing_ok=True)
+    for path in _files_in_record(spec, conclusion.outcome):
+        path.unlink(missing_ok=True)
     return record
+
+
+def _files_in_record(spec: RunSpec, outcome: Outcome) -> Iterator[Path]:
+    """Yield the files of an attempt that its record replaces; of a failed run, the results and the spec are kept."""
+    for rank in range(spec.world_size):
+        yield from (spec.rank_steps(rank), spec.rank_window(rank), spec.heartbeat(rank))
+        if outcome is Outcome.measured:
+            yield spec.rank_result(rank)
+    if outcome is Outcome.measured:
+        yield from (spec.progress(), spec.file())
 
 
 def _only(names: Set[str], readings: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:

@@ -48,9 +48,21 @@ class Sampler:
     missing, and the CPU seconds that sampling took. `process` is the ID of the process that samples, or None.
     """
 
-    def __init__(self, folder: Path, seconds: float | None, accelerator: str, lease: Lease, node: int = 0) -> None:
-        """Rows are written to a file in `folder` every `seconds`; None does nothing. `lease` has the run's devices."""
-        self._path, self._node = samples_path(folder, node), node
+    def __init__(
+        self,
+        folder: Path,
+        seconds: float | None,
+        accelerator: str,
+        lease: Lease,
+        node: int = 0,
+        *,
+        whole_process: bool = False,
+    ) -> None:
+        """Rows are written to a file in `folder` every `seconds`; None does nothing. `lease` has the run's devices.
+
+        If `whole_process`, a rank only starts the user's command, so its descendants are read as well.
+        """
+        self._path, self._node, self._whole_process = samples_path(folder, node), node, whole_process
         self._seconds, self._accelerator, self._lease = seconds, accelerator, lease
         self.process: int | None = None
         self._pipe = -1
@@ -99,7 +111,7 @@ class Sampler:
             for descriptor in (self._pipe, *self._lease.descriptors):  # a driver that hangs must not keep the lease
                 os.close(descriptor)
             assert self._seconds is not None, "the caller has checked"
-            readers = _readers(self._accelerator, device_identities(self._lease), self._node)
+            readers = _readers(self._accelerator, device_identities(self._lease), self._node, self._whole_process)
             _sample(self._path, self._seconds, self._accelerator, readers, pipe)
             code = 0
         except Exception:  # noqa: BLE001  a run without a series is still a run
@@ -118,17 +130,18 @@ def device_identities(lease: Lease) -> Sequence[str]:
 
 @dataclass
 class _Readers:
-    """What is sampled, and the process IDs of the ranks."""
+    """What is sampled, the process IDs of the ranks, and whether the ranks' descendants are read as well."""
 
     sampling: Sampling
     ranks: set[int]
+    descendants: bool
 
 
-def _readers(accelerator: str, identities: Sequence[str], node: int) -> _Readers:
+def _readers(accelerator: str, identities: Sequence[str], node: int, descendants: bool) -> _Readers:
     ranks = set[int]()
     first = node * len(identities)
     devices = [DeviceReader(first + index, name, accelerator, ranks) for index, name in enumerate(identities)]
-    return _Readers(Sampling([HostReader(node), PackageReader(node), *devices]), ranks)
+    return _Readers(Sampling([HostReader(node), PackageReader(node), *devices]), ranks, descendants)
 
 
 def _sample(path: Path, seconds: float, accelerator: str, readers: _Readers, pipe: int) -> None:
@@ -149,7 +162,7 @@ def _sample(path: Path, seconds: float, accelerator: str, readers: _Readers, pip
                 pending += (received := os.read(pipe, 1 << 16))
                 *lines, pending = pending.split(b"\n")
                 for rank, pid in (map(int, line.split()) for line in lines):
-                    sampling.readers.append(RankReader(rank, pid))
+                    sampling.readers.append(RankReader(rank, pid, descendants=readers.descendants))
                     readers.ranks.add(pid)
                 if not received:  # the run has ended
                     if monotonic() - last > seconds / 2 or number == 1:  # counters are too coarse for a rate over less

@@ -79,12 +79,12 @@ class PackageReader:
 
 
 class RankReader:
-    """Reads one rank's process, without its loader workers."""
+    """Reads one rank's process: without its loader workers, or with all its descendants if it only runs a command."""
 
-    def __init__(self, rank: int, pid: int) -> None:
+    def __init__(self, rank: int, pid: int, *, descendants: bool = False) -> None:
         """`pid` is the rank's process ID."""
         self.prefix = f"rank{rank}"
-        self._pid = pid
+        self._pid, self._descendants = pid, descendants
         self._process: psutil.Process | None = None
 
     def read(self) -> Reading:
@@ -95,7 +95,14 @@ class RankReader:
                 times, memory = self._process.cpu_times(), self._process.memory_info()
         except psutil.Error:
             raise TelemetryUnavailable("the process has ended") from None
-        return Reading({"rss_bytes": float(memory.rss)}, {"cpu_cores": times.user + times.system})
+        cpu, resident = times.user + times.system, memory.rss
+        if self._descendants:
+            cpu += times.children_user + times.children_system  # of those that have ended
+            for process in self._process.children(recursive=True):
+                with suppress(psutil.Error), process.oneshot():
+                    cpu += sum(process.cpu_times()[:4])
+                    resident += process.memory_info().rss
+        return Reading({"rss_bytes": float(resident)}, {"cpu_cores": cpu})
 
 
 _DEVICE_GAUGES = {

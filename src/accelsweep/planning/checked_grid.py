@@ -173,8 +173,10 @@ def _checked_grid(
         expanded = next(filter(None, by_features), None) or GridPoints(expand(composer, grid, auto), (), "")
     groups = composer.loader.get_group_options("", results_filter=ObjectType.GROUP)
 
+    check_part = config_validation.PartCheck(home, file_of)
+
     def check(config: dict[str, Any], added: frozenset[str]) -> SettingConfig:
-        return config_validation.check_setting_config(abbreviate_home(config, home), added, groups, file_of)
+        return config_validation.check_setting_config(config, added, groups, check_part, file_of)
 
     points = _checked_points(expanded, plan_config, check, search_results)
     every = list(points.values())

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
@@ -19,7 +20,7 @@ from accelsweep.analysis.statistical_power import MIN_BLOCKS
 from accelsweep.config.grid import CheckedPoint
 from accelsweep.config.prices import Prices
 from accelsweep.config.schema import CONFIG_KEYS, MODELS, OPTIONAL_PARTS, changed, to_dataclass
-from accelsweep.config.setting import PLAN_KEYS, override_value
+from accelsweep.config.setting import PLAN_KEYS, abbreviate_home, override_value
 from accelsweep.config.site import NodeKind, Site
 from accelsweep.config.sweep_options import PILOT_BLOCKS, Analysis, BlockOptions, Limits, Options
 from accelsweep.config.value_errors import FileOf, validated
@@ -52,8 +53,37 @@ class Rule(BaseModel):
     because: Annotated[StrictStr, Field(min_length=1)]
 
 
+_PARTS: Mapping[str, type[BaseModel]] = {
+    "measure": MODELS[Measure],
+    **{key: MODELS[declaration] for key, declaration in OPTIONAL_PARTS.items()},
+}
+"""Top-level key -> the model that allows no other keys in it."""
+
+
+class PartCheck:
+    """Checks each top-level part of the settings' configs: that it can be written, and its keys if they are known.
+
+    Settings of a grid share the parts in which they agree (see `config.grid`), so a part is checked only once.
+    """
+
+    def __init__(self, home: Path, file_of: FileOf) -> None:
+        self._home, self._file_of = home, file_of
+        self._checked: dict[tuple[str, int], tuple[Any, Any]] = {}  # keeps the parts, so that no ID is used again
+
+    def __call__(self, key: str, part: Any) -> Any:
+        """Return the part with paths relative to `home` (`abbreviate_home`); raise InputError for any error in it."""
+        if (known := self._checked.get((key, id(part)))) is not None:
+            return known[1]
+        refuse_unwritable(part, f"{key}.")
+        abbreviated = abbreviate_home(part, self._home)
+        if key in _PARTS:
+            validated(_PARTS[key], abbreviated, key, self._file_of, extra="forbid")
+        self._checked[key, id(part)] = (part, abbreviated)
+        return abbreviated
+
+
 def check_setting_config(
-    config: dict[str, Any], added: frozenset[str], groups: Sequence[str], file_of: FileOf
+    config: dict[str, Any], added: frozenset[str], groups: Sequence[str], check_part: PartCheck, file_of: FileOf
 ) -> SettingConfig:
     """Return the checked scientific config, with environment values as strings; raise InputError for any error in it.
 
@@ -63,9 +93,7 @@ def check_setting_config(
     for key in CONFIG_KEYS:
         if key not in config and key != "entry":  # which planning adds
             raise InputError(f"the key '{key}' is missing; look in {file_of(key)}")
-    validated(MODELS[Measure], config["measure"], "measure", file_of, extra="forbid")
-    for key, declaration in OPTIONAL_PARTS.items():
-        validated(MODELS[declaration], config[key], key, file_of, extra="forbid")
+    config = {key: check_part(key, part) for key, part in config.items()}
     for model in registry.config_models(""):
         given = {key: config[key] for key in model.model_fields if config.get(key) is not None}
         validated(model, given, "", file_of, extra="forbid")
@@ -74,7 +102,6 @@ def check_setting_config(
     _check_threads(checked)
     _refuse_conflicting_keys(checked)
     _check_token_budget(checked)
-    refuse_unwritable(config)
     converted = {"precision": checked.precision, "env": checked.env}
     if all(config[key] == value for key, value in converted.items()):
         return checked
@@ -148,9 +175,9 @@ def _known_keys() -> set[str]:
 
 def refuse_unwritable(value: Any, key: str = "") -> None:
     """Raise InputError, naming the key, for a value that JSON cannot represent or preserve exactly."""
-    if value is None or isinstance(value, str | int):
+    if value is None or isinstance(value, (str, int)):
         return
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         for name, item in value.items():
             if not isinstance(name, str):
                 raise InputError(f"'{key}{name}': the key {name!r} must be text; put quotes around it")

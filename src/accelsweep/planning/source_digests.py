@@ -129,11 +129,11 @@ def stated_targets(config: SettingConfig) -> Iterator[tuple[str, Any]]:
 
 
 def _targets_in(value: Mapping[str, Any] | Sequence[Any], key: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping) and "_target_" in value:
+    if isinstance(value, dict) and "_target_" in value:
         yield f"{key}._target_", value["_target_"]
-    items = value.items() if isinstance(value, Mapping) else enumerate(value)
+    items = value.items() if isinstance(value, dict) else enumerate(value)
     for name, item in items:
-        if isinstance(item, Mapping | list | tuple):
+        if isinstance(item, dict | list | tuple):
             yield from _targets_in(item, f"{key}.{name}")
 
 

@@ -151,12 +151,14 @@ def _with_nested(key: str, node: Mapping[str, Any], added: tuple[str, ...]) -> I
 
 
 def _nested(key: str, node: Any, within: str) -> Iterator[_Instantiation]:
-    if isinstance(node, Mapping):
+    if isinstance(node, dict):
         items: Iterable[tuple[Any, Any]] = node.items() if node.get("_recursive_", True) else ()
     else:
         items = enumerate(node) if isinstance(node, list | tuple) else ()
     for name, value in items:
-        target = value.get("_target_") if isinstance(value, Mapping) else None
+        if not isinstance(value, dict | list | tuple):
+            continue
+        target = value.get("_target_") if isinstance(value, dict) else None
         if isinstance(target, str):
             yield _Instantiation(f"{key}.{name}", value, within)
         yield from _nested(f"{key}.{name}", value, target if isinstance(target, str) else within)

@@ -1,12 +1,8 @@
-"""Writes a sweep's report: all files are built in a temporary folder, then moved into place, the page last.
-
-`python -m accelsweep.report.report_files sweeps/NAME` prints the page's path.
-"""
+"""Writes a sweep's report: all files are built in a temporary folder, then moved into place, the page last."""
 
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,9 +11,8 @@ import vl_convert
 
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.files import set_aside_non_file
-from accelsweep.records.file_times import clamp_sweep_times
 from accelsweep.records.findings import Findings
-from accelsweep.records.layout import MARKDOWN, PAGE, ReportPlace, SweepFolder, sweep_parser
+from accelsweep.records.layout import MARKDOWN, PAGE, ReportPlace
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.content import Content, build_content
 from accelsweep.report.figures.figure import Figure
@@ -25,7 +20,6 @@ from accelsweep.report.html_page import render_page, vega_lite_version
 from accelsweep.report.markdown import render_markdown
 from accelsweep.report.summary_card import SUMMARY_SVG, render_summary
 from accelsweep.report.table_model import to_csv
-from accelsweep.signals import exit_code_of
 
 
 def write_report(folder: ReportPlace, *, summary: bool = False) -> Path:
@@ -46,8 +40,7 @@ def write_files(folder: ReportPlace, method: str | None = None, *, summary: bool
     """
     if not folder.findings.exists():
         raise InputError(
-            f"{folder.findings} is missing; "
-            f"generate it with `python -m accelsweep.analysis.analyse_sweep {folder.findings.parent}`"
+            f"{folder.findings} is missing; generate it with: accelsweep report {folder.findings.parent.name}"
         )
     content = build_content(Findings.read(folder.findings), folder, method)
     files = render_files(content)
@@ -105,20 +98,3 @@ def replace_files(files: Mapping[str, str | bytes], target: Path) -> None:
         where = error.filename or target
         message = f"cannot write the report: {where}: {error.strerror}; make the folder writable or free some space"
         raise AccelsweepError(message) from error
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Write the report from the sweep's findings and return the exit code."""
-    description = "Write the report of the sweep in this folder and print the page's path."
-    root = sweep_parser("report.report_files", description).parse_args(arguments).sweep
-
-    def write() -> None:
-        folder = SweepFolder.of(root)
-        print(write_report(folder))  # noqa: T201 - the command's output
-        clamp_sweep_times(folder)
-
-    return exit_code_of(write)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

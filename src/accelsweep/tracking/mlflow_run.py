@@ -46,10 +46,20 @@ class MetricPoint:
 
 @dataclass(frozen=True)
 class Artifact:
-    """Text to store as `target`, a file to store in the folder `target`, or a folder to store as `target`."""
+    """Text to store as `target`, a file to store in the folder `target`, or a folder to store as `target`.
+
+    `suffixes` are those of the files to store from a folder; None for all files.
+    """
 
     source: Path | str
     target: str = ""
+    suffixes: frozenset[str] | None = None
+
+    def files(self) -> list[Path]:
+        """Return the files to store from the folder `source`."""
+        assert isinstance(self.source, Path), "texts are not in a folder"
+        files = (path for path in sorted(self.source.rglob("*")) if path.is_file())  # a FIFO would block
+        return [path for path in files if self.suffixes is None or path.suffix in self.suffixes]
 
 
 @dataclass(frozen=True)

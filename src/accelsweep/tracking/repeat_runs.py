@@ -6,7 +6,6 @@ publisher's own use. Metrics have the same names as in records, including the un
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -80,9 +79,8 @@ def finished_run(folder: SweepFolder, finished: FinishedRun, setting: PlannedSet
     """
     record = read_record(folder, finished.run)
     damage = steps_damage(record, folder.steps(record.run))
-    files = [folder.record(record.run), folder.run(record.run) / LOG_FILE, folder.series(record.run)]
+    files = [folder.record(record.run), folder.run(record.run) / LOG_FILE]
     files += [] if damage else [folder.steps(record.run)]
-    config = json.dumps(record.config.raw, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     return MlflowRun(
         key=run_key(record.run),
         name=run_name(setting.axes, record.repeat),
@@ -99,10 +97,7 @@ def finished_run(folder: SweepFolder, finished: FinishedRun, setting: PlannedSet
             *learning_curves(record.learning, finished.started, finished.ended),
             *system_metrics(folder.series(record.run), record.environment.get("before", {}).get("cores_logical")),
         ),
-        artifacts=(
-            Artifact(storable_text(config, limit=10_000_000), "config.json"),
-            *(Artifact(path) for path in files if path.is_file()),  # a FIFO would block, and a device may never end
-        ),
+        artifacts=tuple(Artifact(path) for path in files if path.is_file()),  # a FIFO would block
         data=(
             (record.config.data_target or "data").rpartition(".")[2],
             storable_text(canonical_json(record.config.data)),
@@ -129,6 +124,10 @@ def running_run(running: RunningRun, setting: PlannedSetting) -> MlflowRun:
     )
 
 
+_REPORT_SUFFIXES = frozenset({".html", ".csv", ".png"})
+"""What MLflow gets of a report: not the static figures and the Markdown, because the page contains all of it."""
+
+
 def report_key(snapshot: Snapshot) -> str:
     """Return the key of the MLflow run that contains the current revision's report."""
     return f"report:{snapshot.manifest.revision}"
@@ -137,7 +136,7 @@ def report_key(snapshot: Snapshot) -> str:
 def report_run(snapshot: Snapshot, digest: str, constraints: Path | None) -> MlflowRun:
     """Return the current revision's `report` run, containing the report, plan, record table and pinned versions."""
     folder, manifest, findings = snapshot.folder, snapshot.manifest, snapshot.findings
-    files = [(folder.report, "report"), (folder.manifest, "plan"), (folder.findings, ""), (folder.records, "")]
+    files = [(folder.manifest, "plan"), (folder.findings, ""), (folder.records, "")]
     files += [(constraints, "plan")] if constraints else []
     files += [(path, str(path.parent.relative_to(folder.root))) for path in folder.feature_files(published=True)]
     started = min((run.started for run in snapshot.finished.values()), default=snapshot.planned)
@@ -162,7 +161,10 @@ def report_run(snapshot: Snapshot, digest: str, constraints: Path | None) -> Mlf
             }
         ),
         metrics=to_metrics({"runs_planned": len(manifest.wanted_runs()), "runs_finished": len(snapshot.finished)}),
-        artifacts=tuple(Artifact(path, target) for path, target in files if path.exists()),
+        artifacts=(
+            *([Artifact(folder.report, "report", _REPORT_SUFFIXES)] if folder.report.exists() else []),
+            *(Artifact(path, target) for path, target in files if path.exists()),
+        ),
     )
 
 

@@ -242,7 +242,7 @@ def _store_artifacts(uri: str, tracking_uri: str, artifacts: Iterable[Artifact])
                 path.write_text(source, "utf-8")
                 _upload(repository, path, "", too_large)
         elif source.is_dir():
-            files = [path for path in sorted(source.rglob("*")) if path.is_file()]  # a FIFO would block
+            files = artifact.files()
             for path in files:
                 _upload(repository, path, (Path(target) / path.relative_to(source).parent).as_posix(), too_large)
             current = {f"{target}/{path.relative_to(source).as_posix()}" for path in files}

@@ -101,7 +101,7 @@ def _run_script(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[str, .
     seed_all(spec.run.seed)
     printed = sys.stdout if quality is None else SearchedOutput(sys.stdout, quality)
     errors = ErrorOutput(sys.stderr if quality is None else SearchedOutput(sys.stderr, quality))
-    ending = "ended"
+    ending, remedy = "ended", "measuring needs a training that goes on; pass --entry the script that trains"
     try:
         with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(printed):
             run_script(command_words(spec, entry, place))
@@ -109,13 +109,15 @@ def _run_script(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[str, .
         pass
     except SystemExit as error:
         ending = f"ended with sys.exit({error.code!r})"
+        remedy = (
+            remedy if error.code in (None, 0) else "the arguments are those of --entry, of the axes and of `values`"
+        )
     steps.script_ended()
     outcome.raise_error()
     if not outcome.measured:
         seen = len(steps.watched)
         raise InputError(
-            f"{_name(entry)} {ending} after {seen} steps of an optimiser in this process{errors.quoted()}: "
-            "measuring needs a training that goes on; pass --entry the script that trains, with its arguments"
+            f"{_name(entry)} {ending} after {seen} steps of an optimiser in this process{errors.quoted()} ({remedy})"
         )
 
 

@@ -19,7 +19,6 @@ MOMENTS: dict[str, tuple[str, ...]] = {
     "after its first record": ("driver", "snakemake", "job", "executor", "publisher", "fork server"),
     "after its second record": ("driver", "snakemake", "job", "executor", "publisher", "fork server"),
     "after its block": ("driver", "snakemake", "publisher"),
-    "while it collects": ("driver", "snakemake", "collecting step", "publisher"),
     "while it reports": ("driver", "snakemake", "reporting step", "publisher"),
     "while it publishes": ("driver", "publisher"),
     "somewhere on its way": ("driver", "snakemake"),

@@ -24,8 +24,7 @@ _WAITS_SECONDS = {
     "while a run is measured": 0.5,
     "in its second run": 0.5,
     "after its block": 0.5,
-    "while it collects": 1.5,
-    "while it reports": 1.5,
+    "while it reports": 3.0,
     "while it publishes": 2.0,
     "somewhere on its way": 15.0,
 }
@@ -35,8 +34,7 @@ _MODULES = {
     "snakemake": ("snakemake", "accelsweep.driver.snakemake_main"),
     "job's Snakemake": ("snakemake",),
     "publisher": ("accelsweep.tracking.live_publishing",),
-    "collecting step": ("accelsweep.analysis.analyse_sweep",),
-    "reporting step": ("accelsweep.report.report_files",),
+    "reporting step": ("accelsweep.driver.finalize",),
     "job": ("accelsweep.executor",),
     "fork server": ("accelsweep.executor.fork_server",),
 }
@@ -161,7 +159,6 @@ _MOMENTS: dict[str, Callable[[Scene], bool]] = {
     "after its first record": lambda scene: scene._new("record.json") >= 1,
     "after its second record": lambda scene: scene._new("record.json") >= 2,
     "after its block": lambda scene: scene._new(".done.json") >= 1,
-    "while it collects": lambda scene: scene.find("collecting step") is not None,
     "while it reports": lambda scene: scene.find("reporting step") is not None,
     "while it publishes": lambda scene: scene.reported() and scene.find("snakemake") is None,
     "somewhere on its way": lambda _: True,

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from accelsweep.features.projection.figure import projection_figure
 from accelsweep.features.projection.model import FormError, Projection, Projections, Range
-from accelsweep.features.projection.report import TITLE, projection_figure, tables
+from accelsweep.features.projection.report import TITLE, tables
 from accelsweep.features.projection.time_model import fitted
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder

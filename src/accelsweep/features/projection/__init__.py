@@ -29,7 +29,7 @@ FEATURE = Feature(
             "These rates were not measured. Each dashed bar is the 90 % interval of a projection, with a tick at its "
             "middle. The vertical line is the rate measured here. The axis is logarithmic. Projections have no "
             "verdicts, which require a measurement on the device.",
-            "accelsweep.features.projection.report:projection_figure",
+            "accelsweep.features.projection.figure:projection_figure",
             place="table",
         ),
     ),

@@ -10,12 +10,9 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
-import altair as alt
-
 from accelsweep.features.projection.model import FormError, MemoryFit, Projection, Projections, Range, two_digits
 from accelsweep.records.findings import Findings
 from accelsweep.report import formatting as fmt
-from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Palette, Skipped
 from accelsweep.report.table_model import Column, Detail, Entry, ReportTable
 
 NAME = "projections"
@@ -61,7 +58,8 @@ _ALIKE = 1.5
 """If the projected rates differ by at most this factor, a sentence says as much as a figure would."""
 
 
-def _are_alike(values: Sequence[float]) -> bool:
+def are_alike(values: Sequence[float]) -> bool:
+    """Return whether the projected rates hardly differ."""
     return max(values) <= _ALIKE * min(values)
 
 
@@ -79,7 +77,7 @@ def summary_of(projections: Projections) -> tuple[str, ...]:
     if ratios := [one.ratio.value for _, one in projected if one.ratio is not None]:
         times = _span(*(f"{two_digits(end)}x" for end in (min(ratios), max(ratios))))
         values.append(f"about {times} the rate measured here")
-    if not _are_alike([value for value, _ in projected]):
+    if not are_alike([value for value, _ in projected]):
         where = f"slowest on {slowest.name} ({slowest.form}), fastest on {fastest.name} ({fastest.form})"
         return (f"Projected, not measured: about {', '.join(values)}; {where}.",)
     limits = {one.limit for _, one in projected}
@@ -116,7 +114,7 @@ def _how_wrong(error: FormError) -> str:
     )
 
 
-def _times(value: Range | None) -> str:
+def times_text(value: Range | None) -> str:
     """Format a ratio such as `about 12x, 8.1x to 18x`."""
     return "-" if value is None else f"about {value.value:g}x, {value.low:g}x to {value.high:g}x"
 
@@ -130,7 +128,7 @@ def projection_entries(projection: Projection) -> tuple[Entry, ...]:
     return (
         device,
         Entry(projection.rate.words, tone="secondhand", order=projection.rate.value),
-        Entry(_times(ratio), tone="secondhand", order=ratio.value if ratio else None),
+        Entry(times_text(ratio), tone="secondhand", order=ratio.value if ratio else None),
         _cost(projection),
         _energy(projection),
         Entry(memory.value, tone="failed" if memory is MemoryFit.too_large else ""),
@@ -178,67 +176,6 @@ def _data(projection: Projection, projections: Projections) -> dict[str, Any]:
         "notes": "; ".join(projection.notes),
         "datasheet": projection.source,
     }
-
-
-COLUMNS = ("device", "form", "projected_rate", "projected_low", "projected_high", "measured_here")
-
-
-def projection_figure(findings: Findings) -> Figure | Skipped:
-    """Return the projected rates as dashed bars, or why there is nothing to draw."""
-    projections = findings.section(Projections)
-    if projections is None or projections.reason is not None:
-        return Skipped(NAME, (projections and projections.reason) or "there is nothing to project")
-    rows = [
-        {
-            "device": projection.name,
-            "form": projection.form,
-            "line": f"{projection.name}, {projection.form.partition(' (')[0]}",
-            "projected_rate": projection.rate.value,
-            "projected_low": projection.rate.low,
-            "projected_high": projection.rate.high,
-            "measured_here": projections.rate_here,
-            "words": f"{projection.rate.words} samples/s",
-            "over": _times(projection.ratio),
-        }
-        for projection in projections.devices
-        if projection.rate is not None
-    ]
-    if not rows:
-        return Skipped(NAME, "no projection was possible; the table lists the reasons")
-    if _are_alike([one.rate.value for one in projections.devices if one.rate is not None]):
-        return Skipped(NAME, "the devices hardly differ; the section says how")
-    rates = "; ".join(f"{row['line']} {row['words']}" for row in rows)
-    return Figure(
-        name=NAME,
-        alt=f"Projected, not measured: {rates}.",
-        rows=rows,
-        columns=COLUMNS,
-        draw=lambda palette: _draw(palette, rows, projections.rate_here),
-    )
-
-
-_TOOLTIP = {"line": "device", "words": "projected, not measured", "over": "over this machine"}
-
-
-def _draw(palette: Palette, rows: Sequence[DataRow], here: float | None) -> Chart:
-    lines = [row["line"] for row in rows]
-    axis = alt.Axis(labelExpr="format(datum.value, '~s')", tickCount=6)
-    scale = alt.Scale(type="log", nice=False)
-    title = "projected samples/s, with 90 % intervals"
-    x = alt.X("projected_low:Q", scale=scale, axis=axis, title=title)
-    y = alt.Y("line:N", sort=lines, title=None, scale=alt.Scale(type="band", padding=0.4, domain=lines))
-    tooltip = [alt.Tooltip(f"{key}:N", title=name) for key, name in _TOOLTIP.items()]
-    base = alt.Chart(ROWS).encode(y=y, tooltip=tooltip)
-    layers: list[Any] = [
-        base.mark_bar(stroke=palette.muted, strokeDash=[4, 3], fill=palette.band, height=12).encode(
-            x=x, x2=alt.X2("projected_high:Q")
-        ),
-        base.mark_tick(color=palette.muted, thickness=2, height=12).encode(x=alt.X("projected_rate:Q", scale=scale)),
-    ]
-    if here is not None:
-        rule = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=palette.ink, aria=False)
-        layers.append(rule.encode(x=alt.XDatum(here, type="quantitative", scale=scale)))
-    return alt.layer(*layers).properties(height=ROW_PIXELS * len(lines), usermeta={"rows": len(lines)})
 
 
 PROJECTED_TAG = "accelsweep.projected"

@@ -163,7 +163,9 @@ def meaning(setting: SettingFinding) -> str:
             parts.append(f"they were {what} for {fmt.share(share)} of it")
     ranks, host = mean.get("rank_cpu_cores_mean"), mean.get("host_cpu_cores_mean")
     if ranks is not None and host is not None:
-        parts.append(f"each rank used {ranks:.2g} cores, without loader workers; the whole machine used {host:.2g}")
+        whole_process = "process_cpu_seconds" in setting.metrics
+        who, apart = ("the command", "") if whole_process else ("each rank", ", without loader workers")
+        parts.append(f"{who} used {ranks:.2g} cores{apart}; the whole machine used {host:.2g}")
     return f"{setting.label}: {'; '.join(parts)}." if parts else ""
 
 

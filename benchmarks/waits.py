@@ -1,0 +1,242 @@
+r"""Time what people wait for, in this checkout and in an older one that take turns: a table of before and after.
+
+    python benchmarks/waits.py OLDER_CHECKOUT [--pairs 5] [--only first-run,report] [--out docs/evidence/waits.md]
+
+Both checkouts use the interpreter of this process, so their packages are the same; only `set-up` makes virtual
+environments of its own. Each wait is that of whole processes. The order within a pair is random. Shown is the median,
+and the ratio's 95 % interval over the pairs. Run it on a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from one_run import interval
+
+from accelsweep.devices.cpu import cpu_model
+from accelsweep.devices.linux import usable_cores
+
+HERE = Path(__file__).resolve().parents[1]
+
+TINY = """\
+# @package _global_
+accelerator: cpu
+threads: 1
+batch_size: 16,32,64
+precision: 32-true
+measure: {warmup_steps: 3, min_steps: 10, max_steps: 1000, min_seconds: 0.05, quality_samples: null, probe_steps: 1}
+"""
+
+LARGE_GRID = (
+    "accelerator=cpu",
+    "model=mlp,small_cnn",
+    "optimizer=sgd,adamw",
+    "precision=32-true,bf16-mixed",
+    "batch_size=range(8,208,8)",
+    "model.width=range(1,51)",
+)
+
+Readings = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A checkout, and a folder for what its commands write."""
+
+    root: Path
+    home: Path
+
+    def python(self, *arguments: str, folder: Path | None = None) -> tuple[str, Readings]:
+        """Run Python with this checkout's accelsweep; return what it printed, its seconds and its largest memory."""
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(self.root / "src"),
+            "ACCELSWEEP_LEASES": str(self.home / "leases"),
+        }
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        wrapped = [sys.executable, "-c", _WITH_USAGE, sys.executable, *arguments]
+        done = subprocess.run(
+            wrapped, cwd=folder or self.home, env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise SystemExit(f"{self.root}: {' '.join(arguments)} ended with {done.returncode}:\n{done.stderr}")
+        output, _, usage = done.stdout.rstrip().rpartition("\n")
+        return output, json.loads(usage)
+
+    def accelsweep(self, *arguments: str, folder: Path | None = None) -> tuple[str, Readings]:
+        """Run a command of this checkout's accelsweep."""
+        return self.python("-m", "accelsweep", *arguments, folder=folder)
+
+
+_WITH_USAGE = """
+import json, resource, subprocess, sys, time
+begin = time.perf_counter()
+code = subprocess.run(sys.argv[1:]).returncode
+seconds = time.perf_counter() - begin
+print("\\n" + json.dumps({"s": seconds, "MiB": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024}))
+sys.exit(code)
+"""
+"""Runs a command, then prints its seconds, and the memory of its largest process, as the last line."""
+
+
+def set_up(checkout: Checkout) -> Readings:
+    """`make package` into a new virtual environment."""
+    place = checkout.home / "venv"
+    shutil.rmtree(place, ignore_errors=True)
+    begin = time.perf_counter()
+    command = ["make", "--silent", "package", f"VENV={place}"]
+    subprocess.run(command, cwd=checkout.root, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return {"s": time.perf_counter() - begin}
+
+
+def first_run(checkout: Checkout) -> Readings:
+    """A sweep of one run in a new folder: until the run starts, until the command ends, and the files left."""
+    with tempfile.TemporaryDirectory(dir=checkout.home) as folder:
+        home = Path(folder)
+        _write_experiment(home)
+        began = datetime.now(UTC)
+        _, usage = checkout.accelsweep("run", "experiment=tiny", "batch_size=16", "repeats=1", folder=home)
+        (record,) = home.glob("sweeps/tiny/runs/*/record.json")
+        started = re.search(r'"started_at": ?"([^"]+)"', record.read_text("utf-8"))
+        assert started is not None
+        files = sum(path.is_file() for path in home.rglob("*") if path.name != "tiny.yaml")
+        until_run = (datetime.fromisoformat(started[1]) - began).total_seconds()
+        return {"s to the start of the run": until_run, "s": usage["s"], "files": files}
+
+
+def twelve_runs(checkout: Checkout) -> Readings:
+    """A sweep of twelve runs in a new folder: the files that it leaves."""
+    with tempfile.TemporaryDirectory(dir=checkout.home) as folder:
+        home = Path(folder)
+        _write_experiment(home)
+        checkout.accelsweep("run", "experiment=tiny", "repeats=4", folder=home)
+        return {"files": sum(path.is_file() for path in home.rglob("*") if path.name != "tiny.yaml")}
+
+
+def plan(checkout: Checkout) -> Readings:
+    """`accelsweep plan` of 10,000 settings, printed."""
+    return checkout.accelsweep("plan", *LARGE_GRID)[1]
+
+
+def nothing_to_do(checkout: Checkout) -> Readings:
+    """The command of a sweep of 45 runs that are all measured."""
+    home = checkout.home / "measured"
+    command = ("run", "experiment=tiny", "repeats=15")
+    if not home.exists():
+        home.mkdir()
+        _write_experiment(home)
+        checkout.accelsweep(*command, folder=home)
+    return {"s": checkout.accelsweep(*command, folder=home)[1]["s"]}
+
+
+def report(checkout: Checkout) -> Readings:
+    """Collect, analyse and report 10,000 runs (benchmarks/report.py), without building them."""
+    home = checkout.home / "large"
+    script = str(checkout.root / "benchmarks" / "report.py")
+    if not home.exists():
+        checkout.python(script, "--keep", str(home))
+    _, usage = checkout.python(script, "--keep", str(home))
+    return {**usage, "MB of HTML": (home / "reports" / "large" / "index.html").stat().st_size / 1e6}
+
+
+def _write_experiment(home: Path) -> None:
+    folder = home / "conf" / "experiment"
+    folder.mkdir(parents=True)
+    (folder / "tiny.yaml").write_text(TINY, "utf-8")
+
+
+WAITS: Mapping[str, tuple[str, Callable[[Checkout], Readings]]] = {
+    "set-up": ("`make package` with no `.venv`", set_up),
+    "plan": ("`plan` of 10,000 settings, printed", plan),
+    "nothing-to-do": ("the same command again, all 45 runs measured", nothing_to_do),
+    "first-run": ("a sweep of one tiny run, with report and MLflow", first_run),
+    "twelve-runs": ("a sweep of twelve tiny runs, with report and MLflow", twelve_runs),
+    "report": ("collect, analyse and report 10,000 runs", report),
+}
+"""Name -> what is waited for, and the function that measures it once."""
+
+
+def page(found: Mapping[str, tuple[Sequence[Readings], Sequence[Readings]]], commits: Sequence[str]) -> str:
+    """Return the table as Markdown."""
+    pairs = max(len(before) for before, _ in found.values())
+    lines = [
+        f"# Waiting times, {commits[0]} and {commits[1]}",
+        "",
+        f"Written by `benchmarks/waits.py` on {datetime.now(UTC):%Y-%m-%d}, on {cpu_model()}, "
+        f"{usable_cores()} cores. Medians of up to {pairs} pairs, measured in turns; the ratio with its 95 % "
+        "interval.",
+        "",
+        "| wait | reading | before | after | after / before |",
+        "|---|---|---|---|---|",
+    ]
+    for name, (before, after) in found.items():
+        for number, unit in enumerate(before[0]):
+            old, new = [one[unit] for one in before], [one[unit] for one in after]
+            cells = [WAITS[name][0] if number == 0 else "", unit, _median(old), _median(new), _ratio(old, new)]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def _median(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.4g}"
+
+
+def _ratio(before: Sequence[float], after: Sequence[float]) -> str:
+    logs = [math.log(new / old) for old, new in zip(before, after, strict=True)]
+    if len(logs) < 2 or len(set(logs)) == 1:
+        return f"{math.exp(statistics.mean(logs)):.2f}"
+    mean, low, high = interval(logs, 0.95)
+    return f"{math.exp(mean):.2f} ({math.exp(low):.2f} to {math.exp(high):.2f})"
+
+
+def commit_of(root: Path) -> str:
+    """Return the short name of a checkout's commit."""
+    command = ["git", "-C", str(root), "rev-parse", "--short=8", "HEAD"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def main() -> None:
+    """Measure every wait in turns, print each reading, and write the page."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("older", type=Path, help="a checkout of the commit to compare with")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--only", default=",".join(WAITS), help="names of waits, separated by commas")
+    parser.add_argument("--out", type=Path, help="write the table here as well")
+    options = parser.parse_args()
+    found: dict[str, tuple[list[Readings], list[Readings]]] = {}
+    with tempfile.TemporaryDirectory() as place:
+        checkouts = [Checkout(options.older.resolve(), Path(place, "older")), Checkout(HERE, Path(place, "newer"))]
+        for checkout in checkouts:
+            checkout.home.mkdir()
+        for name in options.only.split(","):
+            for warm_up in checkouts:  # fills the caches: not counted
+                if name != "set-up":
+                    WAITS[name][1](warm_up)
+            found[name] = [], []
+            for _ in range(options.pairs):
+                for number in random.sample((0, 1), 2):
+                    found[name][number].append(reading := WAITS[name][1](checkouts[number]))
+                    print(name, ("before", "after")[number], json.dumps(reading), flush=True)
+    text = page(found, [commit_of(options.older), commit_of(HERE)])
+    print(text)
+    if options.out:
+        options.out.write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
