@@ -95,6 +95,13 @@ def test_a_document_truncated_anywhere_is_refused_by_name(tmp_path):
             Note.read(path)
 
 
+def test_a_document_that_was_laid_out_anew_is_read(tmp_path):
+    path, note = tmp_path / "note.json", Note(text="é", numbers=(1.0, 1e300))
+    note.write(path)
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=2))
+    assert Note.read(path) == note
+
+
 def test_a_flipped_bit_anywhere_is_detected(tmp_path):
     path = written(tmp_path)
     whole = path.read_bytes().rstrip()

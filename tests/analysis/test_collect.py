@@ -8,9 +8,11 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from accelsweep.analysis import collect as collect_module
 from accelsweep.analysis.collect import collect, runs_tables
 from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.schema import checked_config
@@ -233,6 +235,27 @@ def test_integers_beyond_64_bits_and_lone_surrogates_are_kept_as_json() -> None:
     columns = next(runs_tables([_run({"large": 2**70, "odd": "\udc80"})], ["large", "odd"])).to_pydict()
     assert columns["axis.large"] == [str(2**70)]
     assert columns["axis.odd"] == ["\\udc80"]
+
+
+def test_a_long_table_is_written_in_parts_with_the_same_columns(monkeypatch) -> None:
+    axes = [{"flag": flag, "mixed": value} for flag, value in ((True, 1), (False, "é"), (True, None))]
+    rows = [_run(one, repeat=number, metrics={f"m{number}": Metric(0.5, "1")}) for number, one in enumerate(axes)]
+    (whole,) = runs_tables(rows, ["flag", "mixed"])
+    monkeypatch.setattr(collect_module, "_ROW_GROUP", 2)
+    parts = list(runs_tables(rows, ["flag", "mixed"]))
+    assert [part.num_rows for part in parts] == [2, 1]
+    assert pa.concat_tables(parts).equals(whole)
+    assert whole.column("axis.flag").to_pylist() == [True, False, True]
+    assert whole.column("axis.mixed").to_pylist() == ["1", '"é"', "null"]
+    assert whole.column("m1").to_pylist() == [None, 0.5, None]
+    assert whole.column("block").null_count == 3
+    whole.validate(full=True)
+
+
+def test_a_table_without_runs_is_empty() -> None:
+    (table,) = runs_tables([], ["axis"])
+    assert table.num_rows == 0
+    table.validate(full=True)
 
 
 def test_a_users_metric_that_is_called_like_a_column_does_not_replace_it() -> None:

@@ -1,5 +1,6 @@
 """Writing a report: deterministic, atomic, and without touching the user's files."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -40,6 +41,20 @@ def test_the_report_has_a_page_markdown_pictures_and_data(sweep):
     assert drawn < set(CAPTIONS)
     assert {name.removesuffix(".svg") for name in names if name.endswith(".svg")} == drawn
     assert not [path for path in sweep.report.parent.iterdir() if path.name.startswith(".")]
+
+
+def test_findings_and_report_import_neither_pandas_nor_what_the_terminal_needs(example_sweep):
+    """Each of these imports takes as long as everything else that this step does for a small sweep."""
+    code = (
+        "import sys; from pathlib import Path; from accelsweep.analysis.analyse_sweep import analyse_folder; "
+        "from accelsweep.records.layout import SweepFolder; from accelsweep.report.report_files import write_report; "
+        f"folder = SweepFolder.of(Path({str(example_sweep.root)!r})); "
+        "analyse_folder(folder).write(folder.findings); write_report(folder); "
+        "print(sorted(sys.modules))"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    heavy = {"pandas", "pyarrow.dataset", "rich", "typer", "torch", "accelsweep.executor.attempt"}
+    assert heavy.isdisjoint(ast.literal_eval(printed))
 
 
 def test_the_same_inputs_give_the_same_bytes_in_another_process(sweep):

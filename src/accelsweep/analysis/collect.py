@@ -10,8 +10,9 @@ import hashlib
 import io
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache, partial
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -48,8 +49,12 @@ _PLAIN = {
 """Columns copied from the row field of the same name."""
 
 
+_METRIC_FIELDS = tuple(field.name for field in fields(Metric))
+_metric_values = attrgetter(*_METRIC_FIELDS)
+
+
 def _plain_metric(metric: Metric) -> dict[str, Any]:
-    return {name: getattr(metric, name) for name in Metric.__slots__}
+    return dict(zip(_METRIC_FIELDS, _metric_values(metric), strict=True))
 
 
 _JSON: dict[str, Callable[[RunRow], Any]] = {

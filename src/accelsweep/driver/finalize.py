@@ -199,6 +199,7 @@ def finalize(folder: SweepFolder, *, summary: bool = False, look_closer: bool = 
     if look_closer and any(closer_look(folder, findings) for closer_look in registry.loaded("closer_look")):
         findings = analyse_folder(folder)
     findings.write(folder.findings)
+    del findings  # those of a large sweep take 60 MiB, and the report reads its own from the file
     return write_files(folder, summary=summary)
 
 

@@ -118,16 +118,21 @@ def expects_local_runs(home: Path, request: Request) -> bool:
     """Return whether runs will probably be forked on this machine, before anything is planned.
 
     They will not if the sweep is complete. Without a given name, any complete sweep in `home` may be the one. Nor are
-    runs with the interpreter of the user's project forked from a process of ours.
+    runs with the interpreter of the user's project forked from a process of ours. A script with a config is imported
+    by planning itself, for which a fork server is as good as another process.
     """
-    names = known_sweeps(home) if request.name is None else [request.name]
-    complete = any(SweepFolder(home, name).completed_state.exists() for name in names)
-    if profile_executor(request.profile) != "local" or complete:
+    if profile_executor(request.profile) != "local":
         return False
-    with contextlib.suppress(InputError):  # it is reported by planning
+    try:
         project = measured_project(home.resolve(), request.entry, request.overrides)
-        return project is None or not (project.own_environment or project.whole_process)
-    return False
+    except InputError:  # planning reports it
+        return False
+    if project is not None and (project.own_environment or project.whole_process):
+        return False
+    if project is not None and project.entry.kind in ("hydra", "lightning_cli"):
+        return True
+    names = known_sweeps(home) if request.name is None else [request.name]
+    return not any(SweepFolder(home, name).completed_state.exists() for name in names)
 
 
 def _run(home: Path, request: Request, listeners: Listeners, server: ForkServer) -> SweepExit:

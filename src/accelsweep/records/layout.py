@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Protocol
 
@@ -101,7 +102,7 @@ class SweepFolder:
                 return folder
         raise InputError(f"{block_file} is not a block's file (sweeps/NAME/blocks/BLOCK.json)")
 
-    @property
+    @cached_property
     def root(self) -> Path:
         """`sweeps/NAME`."""
         return self.home / SWEEPS_FOLDER / self.name

@@ -92,6 +92,8 @@ def to_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = No
 
 
 def _csv_value(value: Any) -> Any:
+    if type(value) is float:
+        return value
     if value is None:
         return ""
     if isinstance(value, bool):
