@@ -37,7 +37,7 @@ TINY = """\
 # @package _global_
 accelerator: cpu
 threads: 1
-batch_size: 16,32,64
+batch_size: 16
 precision: 32-true
 measure: {warmup_steps: 3, min_steps: 10, max_steps: 1000, min_seconds: 0.05, quality_samples: null, probe_steps: 1}
 """
@@ -110,7 +110,7 @@ def first_run(checkout: Checkout) -> Readings:
         home = Path(folder)
         _write_experiment(home)
         began = datetime.now(UTC)
-        _, usage = checkout.accelsweep("run", "experiment=tiny", "batch_size=16", "repeats=1", folder=home)
+        _, usage = checkout.accelsweep("run", "experiment=tiny", "repeats=1", folder=home)
         (record,) = home.glob("sweeps/tiny/runs/*/record.json")
         started = re.search(r'"started_at": ?"([^"]+)"', record.read_text("utf-8"))
         assert started is not None
@@ -124,7 +124,9 @@ def twelve_runs(checkout: Checkout) -> Readings:
     with tempfile.TemporaryDirectory(dir=checkout.home) as folder:
         home = Path(folder)
         _write_experiment(home)
-        checkout.accelsweep("run", "experiment=tiny", "repeats=4", folder=home)
+        checkout.accelsweep(
+            "run", "experiment=tiny", "batch_size=16,32,64", "repeats=4", "block.baseline_runs=1", folder=home
+        )
         return {"files": sum(path.is_file() for path in home.rglob("*") if path.name != "tiny.yaml")}
 
 
@@ -136,7 +138,7 @@ def plan(checkout: Checkout) -> Readings:
 def nothing_to_do(checkout: Checkout) -> Readings:
     """The command of a sweep of 45 runs that are all measured."""
     home = checkout.home / "measured"
-    command = ("run", "experiment=tiny", "repeats=15")
+    command = ("run", "experiment=tiny", "batch_size=16,32,64", "repeats=15", "block.baseline_runs=1")
     if not home.exists():
         home.mkdir()
         _write_experiment(home)
