@@ -165,13 +165,15 @@ def write_record(
 
 
 def _files_in_record(spec: RunSpec, outcome: Outcome) -> Iterator[Path]:
-    """Yield the files of an attempt that its record replaces; of a failed run, the results and the spec are kept."""
+    """Yield the files of an attempt that its record replaces.
+
+    Of a failed run, the results and the spec are kept; of a measured one, the results of ranks other than the first,
+    whose metrics the record does not contain.
+    """
     for rank in range(spec.world_size):
         yield from (spec.rank_steps(rank), spec.rank_window(rank), spec.heartbeat(rank))
-        if outcome is Outcome.measured:
-            yield spec.rank_result(rank)
     if outcome is Outcome.measured:
-        yield from (spec.progress(), spec.file())
+        yield from (spec.rank_result(0), spec.progress(), spec.file())
 
 
 def _only(names: Set[str], readings: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
