@@ -36,6 +36,9 @@ _IGNORED_VARIABLES = re.compile(
 )
 """Variables that may differ, because no library reads them at import or because requests state the import path."""
 
+_IGNORED_FLAGS = re.compile(r"(safe_path|dont_write_bytecode)=[^,)]*")
+"""Flags that may differ: requests state the import path, and whether bytecode is kept changes no results."""
+
 ProcessState = dict[str, str]
 
 ForkedModule = Literal["accelsweep.executor", "accelsweep.worker.project_config"]
@@ -51,7 +54,7 @@ def process_state() -> ProcessState:
     return {
         **variables,
         **{name: str(resource.getrlimit(number)) for name, number in limits.items()},
-        "interpreter": f"{sys.executable} {sys.version} {re.sub(r'safe_path=[^,)]*', '', str(sys.flags))}",
+        "interpreter": f"{sys.executable} {sys.version} {_IGNORED_FLAGS.sub('', str(sys.flags))}",
         "user": f"{os.getuid()} {os.getgid()} {sorted(os.getgroups())}",
         "cores": str(sorted(allowed_cores())),
         "priority": str(os.getpriority(os.PRIO_PROCESS, 0)),
