@@ -8,6 +8,7 @@ import pytest
 from home import Home
 
 from accelsweep.errors import InputError
+from accelsweep.features.profile import command
 from accelsweep.features.profile.model import PROFILE_FILE, profiles_folder
 from accelsweep.features.why_not_faster import closer_look
 from accelsweep.features.why_not_faster.model import Cause, Explanation, WhyNotFaster
@@ -21,7 +22,7 @@ from accelsweep.records.plan import Manifest
 def profiled(monkeypatch):
     """The settings that are profiled, instead of profiling them."""
     names = []
-    monkeypatch.setattr(closer_look, "profile_setting", lambda folder, setting, steps, report: names.append(setting))
+    monkeypatch.setattr(command, "profile_setting", lambda folder, setting, steps, report: names.append(setting))
     return names
 
 
@@ -99,7 +100,7 @@ def test_a_profile_that_fails_is_no_failure_of_the_sweep(example_sweep, monkeypa
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(closer_look, "profile_setting", fail)
+    monkeypatch.setattr(command, "profile_setting", fail)
     assert not closer_look.profile_one_pair(example_sweep, findings_of(example_sweep, None))
     assert capsys.readouterr().err == "not profiled: the disk is full\n"
 
