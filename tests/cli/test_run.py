@@ -85,11 +85,12 @@ def test_a_sweep_that_cannot_be_planned_sends_a_notification(tmp_path, monkeypat
 
 
 def test_searches_notify_on_failures_and_completion(tmp_path, monkeypatch, heard):
-    def failing(_folder, _request, _plan, _budget, listeners):
+    def failing(_folder, _request, _plan, _budget, listeners, _server):
         listeners.progressed(SimpleNamespace(failure="batch auto, repeat 0  crashed: no memory"))
         return EXIT_INCOMPLETE
 
-    first = SimpleNamespace(manifest=SimpleNamespace(sweep="mine-largest-batch"))
+    site = SimpleNamespace(scheduler="slurm")
+    first = SimpleNamespace(manifest=SimpleNamespace(sweep="mine-largest-batch", site=site))
     monkeypatch.setattr(running, "plan_or_searches", lambda *_: (SimpleNamespace(sweep="mine"), first))
     monkeypatch.setattr(running, "measure_sweep", failing)
     for name in ("check_and_show_plan", "announce_searches", "report_searches"):

@@ -122,7 +122,8 @@ def _take_over(streams: list[int], request: dict[str, Any]) -> None:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    sys.path[:] = request["path"] or [*_exported_path(), *(entry for entry in sys.path if entry not in ours)]
+    others = (entry for entry in sys.path if entry not in ours)
+    sys.path[:] = request["path"] or dict.fromkeys([*_exported_path(), *others])
     importlib.invalidate_caches()
     tempfile.tempdir = None  # imports may have cached the server's TMPDIR
     sys.argv = [request["module"], *request["arguments"]]
