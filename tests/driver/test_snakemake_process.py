@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import subprocess
+import sys
 
 import pytest
 
 from accelsweep.driver.snakemake_process import why_snakemake_ended
+from accelsweep.installation import shipped_root
 
 FAILED_JOB = """\
 RuleException:
@@ -83,3 +87,35 @@ def test_the_root_cause_in_a_log_becomes_one_sentence(tmp_path, log: str, senten
 def test_a_signal_is_named_whatever_the_log_says(tmp_path) -> None:
     assert why_snakemake_ended(tmp_path / "none.log", -signal.SIGKILL) == "it was killed by SIGKILL"
     assert why_snakemake_ended(tmp_path / "none.log", -300) == "it was killed by signal 300"
+
+
+WAITS = """
+rule all:
+    input: "a", "b"
+
+rule timed:
+    output: touch("{name}")
+    resources: timing=1
+    shell: "{sys.executable} {workflow.basedir}/wait.py"
+"""
+
+WAIT = """
+import time, psutil
+snakemake = next(each for each in psutil.Process().parents() if "snakemake" in each.cmdline())
+before = sum(snakemake.cpu_times()[:2])
+time.sleep(1.5)
+print("CPU seconds:", sum(snakemake.cpu_times()[:2]) - before)
+"""
+
+
+@pytest.mark.real
+@pytest.mark.heavy
+def test_snakemake_leaves_the_processor_to_the_job_that_others_wait_for(tmp_path) -> None:
+    """A profile without a rate limit keeps one core busy, which doubts every run."""
+    (tmp_path / "Snakefile").write_text(WAITS)
+    (tmp_path / "wait.py").write_text(WAIT)
+    profile = shipped_root() / "workflows" / "profiles" / "local"
+    command = [sys.executable, "-m", "snakemake", "--workflow-profile", "none", "--profile", str(profile)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    first, second = map(float, re.findall(r"CPU seconds: ([\d.]+)", done.stdout))
+    assert max(first, second) < 0.5
