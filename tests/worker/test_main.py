@@ -667,7 +667,8 @@ def test_a_rank_of_its_own_looks_for_no_garbage_among_what_it_imports_and_a_fork
     enabled, frozen = [], gc.get_freeze_count()
     monkeypatch.setattr(main, "preload", lambda: enabled.append(gc.isenabled()))
     main.preload_without_garbage_collection()
-    assert (enabled, gc.get_freeze_count()) == ([True], frozen)
+    assert enabled == [True]
+    assert gc.get_freeze_count() <= frozen, "what is frozen may be freed, but nothing is added"
     monkeypatch.delitem(sys.modules, "torch")
     main.preload_without_garbage_collection()
     assert (enabled, gc.isenabled()) == ([True, False], True)
