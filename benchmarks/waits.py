@@ -181,7 +181,7 @@ def page(found: Mapping[str, tuple[Sequence[Readings], Sequence[Readings]]], com
         "",
         f"Written by `benchmarks/waits.py` on {datetime.now(UTC):%Y-%m-%d}, on {cpu_model()}, "
         f"{usable_cores()} cores. Medians of up to {pairs} pairs, measured in turns; the ratio with its 95 % "
-        "interval. Both set-ups find the packages in the caches of pip and uv.",
+        "interval." + (" Both set-ups find the packages in the caches of pip and uv." if "set-up" in found else ""),
         "",
         "| wait | reading | before | after | after / before |",
         "|---|---|---|---|---|",
