@@ -250,7 +250,7 @@ def test_a_long_table_of_results_shows_the_baseline_and_the_fastest(example_swee
     assert [row[0] for row in rows] == [
         *(f"s{n}" for n in range(61, 100)),
         baseline.label,
-        "... and 61 slower ones: see the report",
+        "... and 61 more: see the report",
     ]
 
 

@@ -155,7 +155,7 @@ def _results_table(findings: Findings) -> Listing:
     title = f"{findings.sweep}: {fmt.count(findings.repeats, 'repeat')}{shared}"
     rows = [_row(setting) for setting in _shown(findings, tried)]
     if hidden := len(tried) - len(rows):
-        rows.append((f"... and {hidden} slower ones: see the report", "", "", "", "", ""))
+        rows.append((f"... and {hidden} more: see the report", "", "", "", "", ""))
     return Listing(title, headings, tuple(rows), numbers=headings[1:3])
 
 

@@ -109,9 +109,7 @@ def _run_script(spec: RunSpec, place: RankPlace, measure: Callable[[tuple[str, .
         pass
     except SystemExit as error:
         ending = f"ended with sys.exit({error.code!r})"
-        remedy = (
-            remedy if error.code in (None, 0) else "the arguments are those of --entry, of the axes and of `values`"
-        )
+        remedy = remedy if error.code in (None, 0) else "its arguments come from --entry, the axes and accelsweep.yaml"
     steps.script_ended()
     outcome.raise_error()
     if not outcome.measured:
