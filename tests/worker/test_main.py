@@ -91,10 +91,14 @@ def test_a_module_that_leaks_memory_is_doubted(run, own_module):
     [("time.sleep(0.7)", "processes_stopped"), ("sum(range(10**8))", "stall")],
     ids=["a file system hangs", "a collection of garbage takes seconds"],
 )
+@pytest.mark.real
 @BOTH_LOOPS
-def test_a_stall_is_doubted_and_disturbs_the_run_only_if_all_processes_were_idle(run, own_module, loop, stall, code):
+def test_a_stall_is_doubted_and_disturbs_the_run_only_if_all_processes_were_idle(
+    spec, own_module, tmp_path, loop, stall, code
+):
+    """In a process of its own: what other tests have left running in this one would work during the stall."""
     body = f"import time; self.n = getattr(self, 'n', 0) + 1; self.n == 20 and {stall}; return self.weight.sum()"
-    result = run(loop=loop, model=own_module(body), measure={**MEASURE, "min_steps": 40})
+    (result,) = run_ranks(spec(loop=loop, model=own_module(body), measure={**MEASURE, "min_steps": 40}), tmp_path)
     (doubt,) = (one for one in result.doubts if one.code in ("processes_stopped", "stall"))
     assert doubt.code == code
     value = {name: metric.value for name, metric in result.metrics.items()}
