@@ -6,7 +6,8 @@ Each figure is that of a whole command in a process of its own: `accelsweep plan
 file that exists already), and `accelsweep run` again once every run is settled and published. Nothing is measured: the
 sweep is planned, and the records of its runs are copies of the committed example's, as in report.py, with the
 fingerprint that this machine has now. MiB is the largest resident size of any of the command's processes. A slope is
-that of the logarithms, from one size to the next: 1 is linear growth. `--write` puts the page into docs/evidence.
+that of the logarithms, from one size to the next: 1 is linear growth. `--write` puts the page and its picture into
+docs/evidence.
 """
 
 from __future__ import annotations
@@ -206,8 +207,29 @@ def rows(found: dict[int, dict[str, Cost]]) -> list[str]:
     return lines
 
 
-def page(found: dict[int, dict[str, Cost]], repeats: int) -> str:
-    """Return the page of the evidence."""
+def draw(found: dict[int, dict[str, Cost]], path: Path) -> None:
+    """Draw CPU seconds and memory over the number of settings, on logarithmic axes, as an SVG file."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    for axes, (key, title) in zip(
+        figure.subplots(1, 2), {"cpu_seconds": "CPU seconds", "mib": "MiB"}.items(), strict=True
+    ):
+        for part in PARTS:
+            sizes = [size for size, costs in found.items() if part in costs]
+            axes.plot(sizes, [getattr(found[size][part], key) for size in sizes], marker="o", label=part)
+        axes.set(xscale="log", yscale="log", xlabel="settings", ylabel=title)
+        axes.xaxis.set_major_formatter("{x:,g}")
+        axes.yaxis.set_major_formatter("{x:,g}")
+        axes.grid(which="both", alpha=0.25)
+    axes.legend()
+    with rc_context({"svg.fonttype": "none"}):
+        figure.savefig(path)
+
+
+def page(found: dict[int, dict[str, Cost]], repeats: int, picture: str) -> str:
+    """Return the page of the evidence; `picture` is the name of the drawing beside it."""
     unpublished = [size for size, costs in found.items() if "publish" not in costs]
     stand_in = ""
     if unpublished:
@@ -223,6 +245,8 @@ def page(found: dict[int, dict[str, Cost]], repeats: int) -> str:
         "own, imports included. MiB is the largest resident size of any of its processes. A slope "
         "is that from the size before, on logarithmic axes: 1 is linear growth, and what does not depend on the size, "
         "such as imports, lowers it.",
+        "",
+        f"![CPU seconds and memory of each command over the number of settings]({picture})",
         "",
         *rows(found),
         "",
@@ -246,11 +270,12 @@ def main() -> None:
     for size in map(int, options.sizes.split(",")):
         print(f"{size} settings", file=sys.stderr, flush=True)
         found[size] = costs(size, options.repeats, published=size <= options.publish_up_to)
-    text = page(found, options.repeats)
+    name = f"growth-{datetime.now(UTC):%Y-%m-%d}"
+    text = page(found, options.repeats, f"{name}.svg")
     if options.write:
-        name = f"growth-{datetime.now(UTC):%Y-%m-%d}.md"
-        (EVIDENCE / name).write_text(text, "utf-8")
-        fill(EVIDENCE / "README.md", "growth", f"[Results]({name}).")
+        draw(found, EVIDENCE / f"{name}.svg")
+        (EVIDENCE / f"{name}.md").write_text(text, "utf-8")
+        fill(EVIDENCE / "README.md", "growth", f"[Results]({name}.md).")
     print(text, end="")
 
 

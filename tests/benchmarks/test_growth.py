@@ -43,5 +43,14 @@ def test_a_size_that_was_not_published_is_a_row_and_not_a_gap(growth):
     cost = growth.Cost(2.0, 1.0, 50.0)
     found = {10: dict.fromkeys(growth.PARTS, cost), 100: dict.fromkeys(("plan", "report", "no-op"), cost)}
     assert "| publish | 100 | not measured | | | | |" in growth.rows(found)
-    assert "With 100 settings or more, nothing was published" in growth.page(found, 3)
-    assert "nothing was published" not in growth.page({10: found[10]}, 3)
+    assert "With 100 settings or more, nothing was published" in growth.page(found, 3, "growth.svg")
+    assert "nothing was published" not in growth.page({10: found[10]}, 3, "growth.svg")
+
+
+def test_the_drawing_has_a_line_for_each_command_in_both_panels(growth, tmp_path):
+    cost = growth.Cost(2.0, 1.0, 50.0)
+    growth.draw(
+        {10: dict.fromkeys(growth.PARTS, cost), 100: dict.fromkeys(growth.PARTS, cost)}, tmp_path / "growth.svg"
+    )
+    drawn = (tmp_path / "growth.svg").read_text()
+    assert all(f">{word}</text>" in drawn for word in (*growth.PARTS, "settings", "CPU seconds", "MiB"))

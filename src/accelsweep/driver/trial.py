@@ -30,9 +30,6 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[TrialFind
     and some settings have several ranks. Raises InputError if the trial fails, with the script's own error, or if its
     first batch has an unexpected size.
     """
-    from accelsweep.executor.code_versions import CodeVersion
-    from accelsweep.executor.trial import try_setting
-
     project = plan.manifest.entry
     if project is None or plan.manifest.site.scheduler != "local":
         return plan
@@ -44,6 +41,9 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[TrialFind
     first = [] if project.trial is not None else supported[:1]
     if not (candidates := unknown or several or first):
         return plan
+    from accelsweep.executor.code_versions import CodeVersion
+    from accelsweep.executor.trial import try_setting
+
     setting = min(candidates, key=lambda each: each.config.world_size)
     if candidates is several and setting.config.entry is not None and setting.config.entry.samples_per_step is not None:
         raise InputError(

@@ -140,9 +140,8 @@ def _place_names(
     for row in sorted(rows, key=lambda row: _ROLES.index(row["role"])):
         mark = _mark_box(*position(row))
         boxes = {side: _name_box(*position(row), len(row["label"]), side) for side in _SIDES}
-        others = [box for box in taken if box != mark]
         inside = [side for side, box in boxes.items() if _fits(box, width)]
-        fitting = [side for side in inside if not _overlaps(boxes[side], others)]
+        fitting = [side for side in inside if not _overlaps(boxes[side], (box for box in taken if box != mark))]
         if row["role"] == "recommended":  # its name is worth hiding marks for
             fitting += inside
         row[key] = next(iter(fitting), None)
