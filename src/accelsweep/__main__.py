@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 
 from accelsweep.errors import EXIT_INTERRUPTED
+from accelsweep.garbage_collection import collect_rarely
 
 
 def main() -> None:
     """Import the command line and run it."""
+    collect_rarely()
     try:
         from accelsweep.cli import main as command_line
 

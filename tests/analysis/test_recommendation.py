@@ -365,7 +365,7 @@ def test_a_sweep_with_automatic_repeats_is_advised_no_option_that_is_refused_the
         assert add_blocks_command(plan, 0) is None
 
 
-def test_a_name_is_stated_only_where_it_is_not_the_experiments_own(simulated: ModuleType) -> None:
+def test_a_name_is_stated_only_where_it_is_neither_the_experiments_own_nor_typed(simulated: ModuleType) -> None:
     """The folder of experiment=claims/vgg16 is claims-vgg16 without --name."""
     from accelsweep.analysis.headline import sweep_command
 
@@ -374,6 +374,8 @@ def test_a_name_is_stated_only_where_it_is_not_the_experiments_own(simulated: Mo
     assert sweep_command(manifest.model_copy(update=names)) == "accelsweep run experiment=claims/vgg16"
     renamed = manifest.model_copy(update={**names, "sweep": "mine"})
     assert sweep_command(renamed) == "accelsweep run experiment=claims/vgg16 --name mine"
+    typed = manifest.model_copy(update={**names, "sweep": "mine", "overrides": ("batch_size=8", "name=mine")})
+    assert sweep_command(typed) == "accelsweep run batch_size=8 name=mine"
 
 
 def test_the_command_names_the_slurm_profile_where_the_site_submits_to_slurm(simulated: ModuleType) -> None:

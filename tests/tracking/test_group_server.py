@@ -154,7 +154,7 @@ def test_two_users_publish_sweeps_of_the_same_name_at_once_and_both_are_complete
         second: ALL,
     }
     for user, sweep in sweeps.items():
-        assert "(0 entries written)" in publish(group, user, sweep)[1]
+        assert "(0 MLflow runs written)" in publish(group, user, sweep)[1]
     lines: list[str] = []
     assert serve_ui(sweeps["bob"].home, tracking_uri=group.address, echo=lines.append) == 0
     assert lines[0] == "the results are on a tracking server:"
@@ -228,7 +228,7 @@ def test_a_restored_backup_is_consistent_and_publishing_again_completes_it(
     restore(group, group.home / late.name)
     assert read_server() == before
     for user, sweep in {"alice": complete, "bob": partial}.items():
-        assert "(0 entries written)" in publish(group, user, sweep)[1]
+        assert "(0 MLflow runs written)" in publish(group, user, sweep)[1]
 
     restore(group, group.home / early.name)
     published = {key: run for key, run in read_server()["partial"].items() if PUBLISHED_TAG in run["tags"]}
@@ -237,7 +237,7 @@ def test_a_restored_backup_is_consistent_and_publishing_again_completes_it(
         assert set(before["partial"][key]["files"]) <= set(run["files"]), f"{key} lacks an artifact"
     assert publish(group, "bob", partial)[0] == 0
     assert read_server()["partial"].keys() == before["partial"].keys()
-    assert "(0 entries written)" in publish(group, "alice", complete)[1]
+    assert "(0 MLflow runs written)" in publish(group, "alice", complete)[1]
 
 
 def restore(group: GroupServer, backup: Path) -> None:
@@ -272,7 +272,7 @@ def test_artifacts_go_to_an_object_store(
             group.shell(f"bash ~/mlflow-server/stop; {variables}; bash ~/mlflow-server/start")
             assert publish(group, "alice", sweep)[0] == 0
             runs = read_server()["objects"]
-            assert "(0 entries written)" in publish(group, "alice", sweep)[1]
+            assert "(0 MLflow runs written)" in publish(group, "alice", sweep)[1]
         finally:
             serve.write_text(before)
             group.shell("bash ~/mlflow-server/stop; bash ~/mlflow-server/start")

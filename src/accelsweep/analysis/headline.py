@@ -352,8 +352,8 @@ def sweep_command(manifest: Manifest) -> str:
     kind = "ab-" if manifest.compared else f"{part.command}-" if part else ""
     name = manifest.searches_for or manifest.sweep
     default = manifest.entry.default_name if manifest.entry else manifest.experiment or ""
-    is_default = name == kind + default.replace("/", "-")
-    options = [] if is_default else ["--name", name]
+    is_known = name == kind + default.replace("/", "-") or f"name={name}" in manifest.overrides
+    options = [] if is_known else ["--name", name]
     options += ["--until-decided"] if manifest.options.until_decided else []
     options = [*manifest.entry_arguments, *options, *manifest.profile_arguments]
     words = [*command_words(manifest.compared), *manifest.overrides, *options]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import getpass
 import os
 import sys
@@ -17,7 +16,6 @@ __all__ = ["app", "commands", "main"]
 def main() -> None:
     """Run the command line. Our own errors produce a message and an exit code, never a traceback."""
     _restart_without_strict_variables()
-    gc.set_threshold(100_000)  # large plans and reports create millions of objects and next to no cycles
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     _ensure_user_name()
     interrupt_on_termination()

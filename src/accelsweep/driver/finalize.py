@@ -12,6 +12,7 @@ from accelsweep import registry
 from accelsweep.driver.background_processes import mlflow_summary
 from accelsweep.driver.console import Listing, Styled, say, say_bold, show, tone_of
 from accelsweep.driver.job_queue import record_failed_jobs
+from accelsweep.garbage_collection import collect_rarely
 from accelsweep.records.early_decisions import decided_runs
 from accelsweep.records.file_times import clamp_sweep_times
 from accelsweep.records.findings import Findings, SettingFinding
@@ -253,4 +254,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    collect_rarely()
     sys.exit(main())

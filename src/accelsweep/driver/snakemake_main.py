@@ -9,6 +9,9 @@ import runpy
 import sys
 import tempfile
 
+from accelsweep.garbage_collection import collect_rarely
+
 if __name__ == "__main__":
+    collect_rarely()
     tempfile.tempdir = sys.argv.pop(1)
     runpy.run_module("snakemake", run_name="__main__", alter_sys=True)

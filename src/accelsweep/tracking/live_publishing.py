@@ -26,6 +26,7 @@ import psutil
 import typer
 
 from accelsweep.errors import AccelsweepError
+from accelsweep.garbage_collection import collect_rarely
 from accelsweep.records.file_times import clamp_sweep_times
 from accelsweep.records.layout import SweepFolder, planned_sweep, sweep_parser
 from accelsweep.redaction import masked
@@ -202,4 +203,5 @@ def _publish(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
+    collect_rarely()
     sys.exit(main())

@@ -18,6 +18,7 @@ from accelsweep.errors import AccelsweepError, DamagedFile
 from accelsweep.installation import shipped_root
 from accelsweep.records.layout import SweepFolder
 from accelsweep.redaction import masked
+from accelsweep.significant_digits import count_of
 from accelsweep.tracking.links import report_path
 from accelsweep.tracking.published_state import PublishedCopy, remember_copy, run_digests
 from accelsweep.tracking.repeat_runs import finished_run, report_key, report_run, run_key, running_run, setting_key
@@ -70,7 +71,8 @@ class Publication:
         # a server's bare address would open MLflow's home page
         where = f"MLflow experiment {self.experiment!r}" + ("" if is_server(self.uri) else f" at {masked(self.uri)}")
         left_out = "".join(f"\nleft out: {line}" for line in self.damaged)
-        return f"{self.sweep}: {self.finished} runs in {where} ({self.written} entries written){left_out}"
+        written = f"({count_of(self.written, 'MLflow run')} written)"
+        return f"{self.sweep}: {count_of(self.finished, 'run')} in {where} {written}{left_out}"
 
 
 def publish(

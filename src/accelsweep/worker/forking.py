@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 
 from accelsweep.devices import linux
+from accelsweep.garbage_collection import collector_paused
 from accelsweep.worker.run_spec import RunSpec
 
 RankEntry = Callable[[RunSpec], None]
@@ -25,11 +26,8 @@ def prepare_to_fork(preload: Callable[[], None]) -> None:
         raise UnsafeFork(f"forking a process with torch loaded is not safe on {sys.platform}")
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a CUDA call here would break CUDA in every child
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # for pyarrow's allocator
-    gc.disable()  # garbage collection takes a sixth of the import time and frees nothing
-    try:
+    with collector_paused():  # looking for garbage takes a sixth of the time of the imports, and finds none
         preload()
-    finally:
-        gc.enable()
     if "torch" in sys.modules:
         from accelsweep.devices.kinds import KINDS
 

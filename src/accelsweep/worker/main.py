@@ -22,6 +22,7 @@ from accelsweep import registry
 from accelsweep.devices import linux
 from accelsweep.devices.clock import monotonic
 from accelsweep.files import write_json
+from accelsweep.garbage_collection import collector_paused
 from accelsweep.heartbeat import StepCount
 from accelsweep.measure.machine_state import environment
 from accelsweep.measure.timed_window import RankWindow
@@ -88,11 +89,8 @@ def preload_without_garbage_collection() -> None:
     if "torch" in sys.modules:  # this rank was forked
         preload()
         return
-    gc.disable()
-    try:
+    with collector_paused():
         preload()
-    finally:
-        gc.enable()
     gc.freeze()
 
 
