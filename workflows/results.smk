@@ -22,10 +22,9 @@ rule report:
     localrule: True
     params:
         python=sys.executable,
-        before=SWEEP.before_findings,
         code=code_digest(),
     shell:
-        "{params.before}{params.python:q} -P -m accelsweep.driver.finalize sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
+        "{params.python:q} -P -m accelsweep.driver.finalize sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
 
 
 # All results. Intermediate files are listed too: Snakemake does not recreate a missing one while its products exist.

@@ -230,11 +230,10 @@ class Feature:
     `background_driver` is a class with the interface `driver.sweep_lock.BackgroundDriver`.
     `before_measuring` is called by the driver with the sweep's folder, and yields warnings; `before_deleting` is called
     before the folder is deleted.
-    `before_collect` is called with the sweep's folder before its records are read. `after_blocks` is a module that the
-    workflow of a sweep on a cluster runs as a program, with the sweep's folder, once all jobs have ended. `closer_look`
-    is called with the folder and the findings once all blocks have been measured, and returns whether it has added
-    files from which the findings should be computed again. `run_metrics`
-    is a function (folder, rows) that returns the collected runs with additional metrics.
+    `before_collect` is called with the sweep's folder before its records are read; its keyword `blocks_ended` tells
+    whether all blocks have just been measured. `closer_look` is called with the folder and the findings once all blocks
+    have been measured, and returns whether it has added files from which the findings should be computed again.
+    `run_metrics` is a function (folder, rows) that returns the collected runs with additional metrics.
     `recommend` is a function (`analysis.headline.Situation`, blocks that would settle open comparisons) that returns
     a recommendation to replace the usual one, or None.
     `last_lines` is a function that takes the findings and yields lines and tables that `accelsweep run` prints last.
@@ -261,7 +260,6 @@ class Feature:
     reserved_names: tuple[str, ...] = ()
     files: tuple[SweepFile, ...] = ()
     before_collect: str | None = None
-    after_blocks: str | None = None
     closer_look: str | None = None
     run_metrics: str | None = None
     section: Section | None = None

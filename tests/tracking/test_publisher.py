@@ -236,14 +236,14 @@ def test_a_new_report_replaces_the_files_of_the_old_one_and_leaves_other_files_a
 
     with_findings(small_sweep)
     (small_sweep.report / "claims.csv").write_text("claim\n")
-    for name in ("report.md", "speedup.svg"):
-        (small_sweep.report / name).write_text("also on the page")
+    (small_sweep.report / "series-one.svg").write_text("the page links to it")
+    (small_sweep.report / "report.md").write_text("the page contains all of it")
     publish(small_sweep, uri)
     (report,) = search(small_sweep, uri, "tags.kind = 'report'")
     client, run_id = MlflowClient(uri), report.info.run_id
     before = artifacts(client, run_id)
-    assert {"report/claims.csv", "report/figures/rate.csv"} <= before
-    assert not {"report/report.md", "report/speedup.svg"} & before
+    assert {"report/claims.csv", "report/figures/rate.csv", "report/series-one.svg"} <= before
+    assert "report/report.md" not in before
     client.log_text(run_id, "what we decided", "notes.txt")
     shutil.rmtree(small_sweep.report / "figures")
     (small_sweep.report / "claims.csv").unlink()

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import scipy  # its parts are imported when they are first used
+
 from accelsweep.config.sweep_options import CONFIDENCE
 from accelsweep.records.estimates import Estimate, Verdict
 from accelsweep.tasks import SIZE_METRICS
@@ -66,8 +68,6 @@ def critical_t(degrees_of_freedom: float, confidence: float, family: int = 1) ->
     Each interval has confidence 1 - (1 - confidence) / family, so that all hold simultaneously with at least
     `confidence` (Bonferroni's inequality; Dunn, "Multiple Comparisons among Means", JASA 1961).
     """
-    import scipy  # not above: a command with nothing to do needs no statistics
-
     return float(scipy.special.stdtrit(degrees_of_freedom, 1.0 - (1.0 - confidence) / (2.0 * max(family, 1))))
 
 

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+import scipy
+
 from accelsweep.analysis.intervals import critical_t, prior_degrees
 from accelsweep.config.sweep_options import CONFIDENCE, REPEATS_MOST, RESOLUTION, THRESHOLD
 from accelsweep.records.estimates import Verdict
@@ -40,8 +42,6 @@ def detection_power(
         return 0.0
     if noise == 0.0:
         return float(distance > 0.0)
-    import scipy  # not above, as below
-
     degrees, standard_error = degrees_of_freedom(repeats, family), noise * math.sqrt(2.0 / repeats)
     critical = critical_t(degrees, confidence, family)
     return 1.0 - float(scipy.special.nctdtr(degrees, distance / standard_error, critical))
@@ -63,8 +63,6 @@ def smallest_visible_effect(
     """
     if repeats < 2:
         return None
-    import scipy  # not above: a command with nothing to do needs no statistics
-
     degrees = degrees_of_freedom(repeats, family)
     shift = float(scipy.special.nctdtrinc(degrees, 1.0 - power, critical_t(degrees, confidence, family)))
     return math.expm1(math.log1p(threshold) + shift * noise * math.sqrt(2.0 / repeats))

@@ -186,18 +186,19 @@ def _listing(table: ReportTable) -> Listing:
     return Listing(table.title, tuple(column.title for column in table.columns), rows, numbers)
 
 
-def finalize(folder: SweepFolder, *, summary: bool = False, look_closer: bool = False) -> list[str]:
+def finalize(folder: SweepFolder, *, summary: bool = False, blocks_ended: bool = False) -> list[str]:
     """Write the sweep's records.parquet, findings.json and report; return the names of the report's files.
 
-    `summary` adds the summary card. `look_closer` lets features measure what explains the findings.
+    `summary` adds the summary card. `blocks_ended` means that all blocks have just been measured: features then measure
+    what explains the findings, and wait for what is known of the jobs a little later.
     """
     from accelsweep.analysis.analyse_sweep import analyse_folder
     from accelsweep.report.report_files import write_files
 
     for before_collect in registry.loaded("before_collect"):
-        before_collect(folder)
+        before_collect(folder, blocks_ended=blocks_ended)
     findings = analyse_folder(folder)
-    if look_closer and any(closer_look(folder, findings) for closer_look in registry.loaded("closer_look")):
+    if blocks_ended and any(closer_look(folder, findings) for closer_look in registry.loaded("closer_look")):
         findings = analyse_folder(folder)
     findings.write(folder.findings)
     del findings  # those of a large sweep take 60 MiB, and the report reads its own from the file
@@ -246,7 +247,7 @@ def main(arguments: list[str] | None = None) -> int:
         scheduler = scheduler_of(manifest.site)
         if options.failed is not None and scheduler is not None:
             record_failed_jobs(folder, scheduler, options.failed)
-        finalize(folder, look_closer=options.failed is None)
+        finalize(folder, blocks_ended=options.failed is None)
         clamp_sweep_times(folder)
         print(folder.page, *_not_run_lines(count_not_run_reasons(folder, manifest)), sep="\n")  # noqa: T201 - a command's output
 

@@ -205,10 +205,9 @@ def show_plan_to_run(home: Path, plan: Plan) -> None:
     if not count or not earlier.settled.issuperset(manifest.wanted_runs()):
         _print_plan(home, plan, _table(home, plan, earlier))
         return
-    say(
-        f"{manifest.sweep}, revision {manifest.revision}: {count_of(count, 'run')}, {count} settled already; "
-        "nothing is left to measure"
-    )
+    may_grow = manifest.options.auto_repeats or manifest.options.until_decided
+    left = "" if may_grow else "; nothing is left to measure"
+    say(f"{manifest.sweep}, revision {manifest.revision}: {count_of(count, 'run')}, {count} settled already{left}")
     for line in (*_reason_lines(manifest), *(f"note: {note}" for note in plan.notes)):
         say(line)
 

@@ -118,8 +118,7 @@ def expects_local_runs(home: Path, request: Request) -> bool:
     """Return whether runs will probably be forked on this machine, before anything is planned.
 
     They will not if the sweep is complete. Without a given name, any complete sweep in `home` may be the one. Nor are
-    runs with the interpreter of the user's project forked from a process of ours. A script with a config is imported
-    by planning itself, for which a fork server is as good as another process.
+    runs with the interpreter of the user's project forked from a process of ours.
     """
     if profile_executor(request.profile) != "local":
         return False
@@ -129,8 +128,6 @@ def expects_local_runs(home: Path, request: Request) -> bool:
         return False
     if project is not None and (project.own_environment or project.whole_process):
         return False
-    if project is not None and project.entry.kind in ("hydra", "lightning_cli"):
-        return True
     names = known_sweeps(home) if request.name is None else [request.name]
     return not any(SweepFolder(home, name).completed_state.exists() for name in names)
 
@@ -151,7 +148,7 @@ def _run(home: Path, request: Request, listeners: Listeners, server: ForkServer)
         budget_seconds = None if budget_seconds is None else max(0.0, budget_seconds - time.monotonic() + start)
     folder = SweepFolder(home, plan.manifest.sweep)
     if not forks_here(plan):
-        server.stop()  # a trial may follow
+        server.stop()  # its imports would slow down a trial
     compositions = plan.entry_options.get("compositions")
     try:
         plan = plan_after_trial(
@@ -226,12 +223,16 @@ def measure_sweep(
         )
         write_plan(home, plan)  # not earlier: the plan of a running sweep belongs to its driver
         clear_leftovers(folder, warn)
-        remove_altered_report(folder)
         up_to_date = is_up_to_date(folder, request.tracking_uri)
+        if not up_to_date:
+            remove_altered_report(folder)
         server.log = folder.fork_server_log
 
         def run(plan: Plan) -> int:
-            (server.start if forks_here(plan) else server.stop)()
+            if forks_here(plan):
+                server.start()
+            else:
+                server.stop()
             return runner.run(plan)
 
         if up_to_date:

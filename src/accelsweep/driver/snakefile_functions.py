@@ -15,7 +15,6 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accelsweep import registry
 from accelsweep.config.site import JobOptions, Site
 from accelsweep.config.sweep_options import PILOT_BLOCKS
 from accelsweep.driver.job_queue import check_jobs_accepted
@@ -271,16 +270,6 @@ class Sweep:
     def before_block(self, wildcards: Any) -> str:
         """Return shell commands that prepare the node for a block."""
         return self.scheduler.before_block(self._block(wildcards).resources) if self.scheduler else ""
-
-    @property
-    def before_findings(self) -> str:
-        """Shell commands that features run once all cluster jobs have ended; empty without a cluster."""
-        if self.manifest.site.scheduler == "local":
-            return ""
-        programs = [feature.after_blocks for feature in registry.features() if feature.after_blocks]
-        return "".join(
-            f"{shlex.quote(sys.executable)} -P -m {program} {shlex.quote(self.root)} || true; " for program in programs
-        )
 
     def apply_limits(self, workflow: Any) -> None:
         """Limit the main Snakemake process to the GPUs and queued jobs that the site and its node kinds allow."""

@@ -88,6 +88,7 @@ def _run_module(connection: socket.socket, streams: list[int], request: dict[str
     try:
         os.setsid()  # signals to the server's group are not meant for an executor
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
         _hang_up_with(connection)
         os.register_at_fork(after_in_child=connection.close)  # otherwise a leftover child of a rank would keep it open
         send(connection, {"pid": os.getpid()})

@@ -93,12 +93,13 @@ class RankReader:
             self._process = self._process or psutil.Process(self._pid)
             with self._process.oneshot():
                 times, memory = self._process.cpu_times(), self._process.memory_info()
+            descendants = self._process.children(recursive=True) if self._descendants else []
         except psutil.Error:
             raise TelemetryUnavailable("the process has ended") from None
         cpu, resident = times.user + times.system, memory.rss
         if self._descendants:
             cpu += times.children_user + times.children_system  # of those that have ended
-            for process in self._process.children(recursive=True):
+            for process in descendants:
                 with suppress(psutil.Error), process.oneshot():
                     cpu += sum(process.cpu_times()[:4])
                     resident += process.memory_info().rss

@@ -95,13 +95,13 @@ def read_steps(steps: Path, record: Path, run: str, columns: list[str] | None = 
     try:
         # `read_table` would import pandas, and pyarrow's data sets
         table = pq.ParquetFile(steps).read(columns)
-        if missing := set(columns or ()) - set(table.column_names):
-            raise KeyError(f"without {', '.join(sorted(missing))}")
-        return table
     except FileNotFoundError:
         raise
-    except (pa.ArrowException, OSError, KeyError) as error:  # pyarrow raises OSError for a corrupt page
+    except (pa.ArrowException, OSError) as error:  # pyarrow raises OSError for a corrupt page
         raise DamagedFile(steps, f"it is not a table of steps ({error})") from None
+    if missing := set(columns or ()) - set(table.column_names):
+        raise DamagedFile(steps, f"it is a table of steps without {', '.join(sorted(missing))}")
+    return table
 
 
 _RANK_RESULT = TypeAdapter(RankResult)

@@ -124,8 +124,8 @@ def running_run(running: RunningRun, setting: PlannedSetting) -> MlflowRun:
     )
 
 
-_REPORT_SUFFIXES = frozenset({".html", ".csv", ".png"})
-"""What MLflow gets of a report: not the static figures and the Markdown, because the page contains all of it."""
+_REPORT_SUFFIXES = frozenset({".html", ".svg", ".csv", ".png"})
+"""What MLflow gets of a report: not the Markdown, because the page contains all of it and links to all the others."""
 
 
 def report_key(snapshot: Snapshot) -> str:

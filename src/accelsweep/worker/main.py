@@ -91,7 +91,7 @@ def preload_without_garbage_collection() -> None:
         return
     with collector_paused():
         preload()
-    gc.freeze()
+        gc.freeze()
 
 
 def run_rank(spec: RunSpec) -> None:

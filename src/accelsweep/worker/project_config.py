@@ -48,8 +48,8 @@ def main() -> None:
         _answer(answers, {"error": _message(error, errors), "where": _location(error)})
         traceback.print_exception(error)
         sys.exit(1)
-    gc.enable()
     gc.freeze()
+    gc.enable()
     _answer(answers, {})
     for line in sys.stdin:
         _answer(answers, _composed(compose, errors, *json.loads(line)))

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.driver.snakefile_functions import Sweep
 from accelsweep.features.accounting.sacct import (
     NO_ENERGY,
     STEPS_ONLY,
@@ -18,7 +17,6 @@ from accelsweep.features.accounting.sacct import (
     read_starts,
 )
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Manifest
 
 ONE = """\
 7|COMPLETED|gpu|1|gpu1|2026-11-23T10:00:00|2026-11-23T10:01:30|2026-11-23T10:03:30|120|{job}|/home/me/a|b
@@ -110,4 +108,3 @@ def test_without_sacct_each_job_gets_the_reason_and_known_accounts_are_kept(
 def test_a_local_sweep_does_not_ask_sacct(example_sweep: SweepFolder) -> None:
     note_accounts(example_sweep)
     assert not accounting_file(example_sweep).exists()
-    assert Sweep(example_sweep, Manifest.read(example_sweep.manifest)).before_findings == ""

@@ -5,7 +5,6 @@ from accelsweep.registry import Feature, SweepFile, Tables
 FEATURE = Feature(
     name="accounting",
     before_collect="accelsweep.features.accounting.sacct:note_accounts",
-    after_blocks="accelsweep.features.accounting.sacct",
     metrics="accelsweep.features.accounting.metrics:METRICS",
     run_metrics="accelsweep.features.accounting.sacct:accounted",
     files=(SweepFile("accounting.json", "accelsweep.features.accounting.sacct:Accounting"),),

@@ -1,14 +1,13 @@
 """Queue time, run time and energy of a sweep's jobs, from Slurm accounting.
 
-`python -m accelsweep.features.accounting.sacct sweeps/NAME` queries sacct when the blocks are done; each report queries
-it again while anything is missing. The results are stored in `sweeps/NAME/accounting.json`, because clusters purge old
-jobs. If a query fails, the reason is stored instead, and analysis and report continue.
+sacct is queried when the blocks are done; each report queries it again while anything is missing. The results are
+stored in `sweeps/NAME/accounting.json`, because clusters purge old jobs. If a query fails, the reason is stored
+instead, and analysis and report continue.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,12 +22,11 @@ from accelsweep.analysis.run_results import RunRow
 from accelsweep.errors import AccelsweepError, DamagedFile
 from accelsweep.json_documents import Document, Frozen
 from accelsweep.metrics import Metric
-from accelsweep.records.layout import SweepFolder, planned_sweep, sweep_parser
+from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import readable_records
 from accelsweep.run_environment import RunEnvironment
 from accelsweep.schedulers.protocol import ask
-from accelsweep.signals import exit_code_of
 
 PROVENANCE = "slurm"
 
@@ -119,10 +117,10 @@ def accounting_file(folder: SweepFolder) -> Path:
     return folder.root / "accounting.json"
 
 
-def note_accounts(folder: SweepFolder, *, wait_seconds: float = 0.0) -> None:
+def note_accounts(folder: SweepFolder, *, blocks_ended: bool = False) -> None:
     """Query sacct for the jobs in a Slurm sweep's records, and store the results.
 
-    `wait_seconds` is how long to wait for the accounting data of jobs that have just ended.
+    If `blocks_ended`, wait for the accounting data of jobs that have just ended.
     """
     if Manifest.read(folder.manifest).site.scheduler != "slurm":
         return
@@ -130,7 +128,7 @@ def note_accounts(folder: SweepFolder, *, wait_seconds: float = 0.0) -> None:
     records = readable_records(folder, Manifest.read(folder.manifest).wanted_runs())
     numbers = dict.fromkeys(number for record in records if (number := job_of(record.environment)) is not None)
     answers = accounts(folder, [number for number in numbers if number not in stored or stored[number].reason])
-    deadline = time.monotonic() + wait_seconds
+    deadline = time.monotonic() + (_SLURMDBD_SECONDS if blocks_ended else 0.0)
     while (late := [number for number, job in answers.items() if _is_late(job)]) and time.monotonic() < deadline:
         time.sleep(1)
         answers |= accounts(folder, late)
@@ -283,13 +281,3 @@ def _result(row: RunRow) -> Metric | None:
         return Metric(target.value, "s", target.reason, _TARGET, "clock")
     samples, rate = row.value("epoch_samples"), row.value("samples_per_second")
     return Metric(samples / rate, "s", None, _EPOCH, "clock") if samples and rate else None
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Store the accounting data of the sweep named on the command line; return the exit code."""
-    root = sweep_parser("features.accounting.sacct", __doc__).parse_args(arguments).sweep
-    return exit_code_of(lambda: note_accounts(planned_sweep(root), wait_seconds=_SLURMDBD_SECONDS))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,7 @@
 "use strict";
 (async () => {
-  const { charts, beyond, opened } = JSON.parse(await unzipped("data"));
+  const canUnzip = "DecompressionStream" in window;
+  const { charts, beyond, opened } = canUnzip ? JSON.parse(await unzipped("data")) : { charts: {}, beyond: {}, opened: {} };
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const phone = window.matchMedia("(max-width: 40rem)");
   const paper = 680;
@@ -296,5 +297,6 @@
   await loadLibraries();
   await drawAll();
 })().catch((error) => {
-  for (const place of document.querySelectorAll(".chart")) place.textContent = `This page needs a newer browser (${error.message}); pictures and data are linked below.`;
+  const problem = "DecompressionStream" in window ? "The charts could not be drawn" : "The charts need a newer browser";
+  for (const place of document.querySelectorAll(".chart")) place.textContent = `${problem} (${error.message}); pictures and data are linked below.`;
 });
