@@ -180,6 +180,15 @@ def test_a_plan_without_runs_left_is_shown_without_its_table_but_says_what_canno
     assert "Apple GPU" in others[0]
 
 
+@pytest.mark.parametrize("option", ["auto_repeats", "until_decided"])
+def test_a_plan_that_may_grow_is_not_said_to_have_nothing_left(measured, capsys, option):
+    plan, folder = measured("repeats=1")
+    options = plan.manifest.options.model_copy(update={option: True})
+    show_plan_to_run(folder.home, replace(plan, manifest=plan.manifest.model_copy(update={"options": options})))
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first.endswith("settled already")
+
+
 def test_the_visible_difference_uses_the_measured_noise_as_in_the_report(measured, capsys):
     plan, folder = measured("repeats=4")
     show_plan(folder.home, plan)

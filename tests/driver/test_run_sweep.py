@@ -41,13 +41,3 @@ def test_no_runs_are_expected_of_wrong_input_of_whole_processes_and_of_another_e
     assert not expects_local_runs(tmp_path, Request(entry="python absent.py"))
     environment(tmp_path / ".venv", None)
     assert not expects_local_runs(tmp_path, Request(("batch_size=32",)))
-
-
-@pytest.mark.parametrize(
-    ("project", "expected"), [("hydra_template", True), ("lightning_cli", True), ("script", False)]
-)
-def test_a_script_that_planning_imports_needs_the_server_even_if_its_sweep_is_complete(
-    home: Path, project: str, expected: bool
-) -> None:
-    copy_project(project, home)
-    assert expects_local_runs(home, Request(("batch_size=32",))) is expected

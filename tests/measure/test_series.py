@@ -119,3 +119,15 @@ def test_a_rank_that_runs_a_command_reports_that_of_its_descendants_too() -> Non
         assert whole.read().gauges["rss_bytes"] - alone.read().gauges["rss_bytes"] > 1e8
         command.communicate("\n")
     assert whole.read().counters["cpu_cores"] - before > 0.5, "the time of an ended process is kept"
+
+
+def test_a_command_that_ends_during_a_reading_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The descendants are looked for among all processes, and only then is the process itself looked at."""
+
+    def ended(process: psutil.Process, **_options: bool) -> list[psutil.Process]:
+        raise psutil.NoSuchProcess(process.pid)
+
+    reader = RankReader(0, os.getpid(), descendants=True)
+    monkeypatch.setattr(psutil.Process, "children", ended)
+    with pytest.raises(TelemetryUnavailable, match="the process has ended"):
+        reader.read()
