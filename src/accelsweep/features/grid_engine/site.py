@@ -1,4 +1,4 @@
-"""The options under `site.grid_engine`, and the site file that `accelsweep init --from-grid-engine` drafts.
+"""The options under `site.grid_engine`, and the site file that `accelsweep site NAME --from-grid-engine` drafts.
 
 qhost lists the nodes with their queues; qconf describes queues, parallel environments and resources. The names of GPU
 resources are site-specific, so the draft guesses them and explains how to look them up.
