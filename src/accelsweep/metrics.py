@@ -61,16 +61,19 @@ SAMPLED: Mapping[str, tuple[str, str]] = {
     "gpu_sm_mhz": ("MHz", "the clock of each device's processors"),
     "gpu_memory_mhz": ("MHz", "the clock of each device's memory"),
     "gpu_throttled": ("1", "the share of time for which each device was throttled for another reason, such as heat"),
-    "gpu_foreign_processes": ("processes", "the processes of others that use each device"),
+    "gpu_foreign_processes": ("processes", "the number of processes other than ours that use each device"),
     "rank_cpu_cores": (
         "cores",
-        "the CPU time of each rank's process per second; of a whole command: with its descendants",
+        "the CPU time per second of each rank's process (of a whole command, including its descendants)",
     ),
-    "rank_rss_bytes": ("B", "the resident memory of each rank's process; of a whole command: with its descendants"),
+    "rank_rss_bytes": (
+        "B",
+        "the resident memory of each rank's process (of a whole command, including its descendants)",
+    ),
     "host_cpu_cores": ("cores", "the CPU time of all processes on the machine per second"),
     "host_memory_bytes": ("B", "the memory in use on the machine"),
-    "host_disk_bytes_per_second": ("B/s", "what the machine's disks read and wrote"),
-    "host_network_bytes_per_second": ("B/s", "what the machine received and sent"),
+    "host_disk_bytes_per_second": ("B/s", "the rate at which the machine's disks read and wrote"),
+    "host_network_bytes_per_second": ("B/s", "the rate at which the machine received and sent"),
     "package_power_watts": ("W", "the power of the CPU packages"),
 }
 """What is sampled during a run -> its unit and description."""
@@ -94,8 +97,10 @@ _CORE: dict[str, MetricInfo] = {
     "samples_per_second_without_stalls": MetricInfo("1/s", "The rate excluding stalls; absent if there were none."),
     "stall_seconds": MetricInfo("s", "Excess time of stalled steps, on the worst rank; 0 if there were none."),
     "pauses": MetricInfo("pauses", "Pauses of a script in the window, such as evaluations, which the rate excludes."),
-    "pause_seconds": MetricInfo("s", "Time of these pauses, beyond a usual step each."),
-    "tokens_per_second": MetricInfo("1/s", "The rate in tokens, where batches show them.", "Rate in tokens"),
+    "pause_seconds": MetricInfo("s", "Total time of these pauses, less one usual step each."),
+    "tokens_per_second": MetricInfo(
+        "1/s", "The rate in tokens, if the tokens in a batch can be counted.", "Rate in tokens"
+    ),
     "window_seconds": MetricInfo("s", "Length of the window, on the slowest rank."),
     "window_steps": MetricInfo("steps", "Steps in the window, per rank."),
     "window_samples": MetricInfo("samples", "Samples in the window, across all ranks."),
@@ -111,10 +116,12 @@ _CORE: dict[str, MetricInfo] = {
     "first_step_seconds": MetricInfo("s", "Time of the first step, including compilation; not part of the rate."),
     # what torch.compile and the memory layout did
     "compile_seconds": MetricInfo(
-        "s", "Time that torch.compile took until the end of the window; not part of the rate.", "Compiling"
+        "s",
+        "Time that torch.compile took up to the end of the window; except for `recompilations`, not part of the rate.",
+        "Compiling",
     ),
-    "compiled_graphs": MetricInfo("graphs", "Graphs that torch.compile made until the end of the window."),
-    "graph_breaks": MetricInfo("breaks", "Places where torch.compile interrupted a graph."),
+    "compiled_graphs": MetricInfo("graphs", "Graphs that torch.compile made up to the end of the window."),
+    "graph_breaks": MetricInfo("breaks", "Places where torch.compile had to break a graph."),
     "recompilations": MetricInfo("graphs", "Graphs that were compiled within the window."),
     "channels_last_share": MetricInfo(
         "1", "Share of the convolutions' inputs in NHWC order, in the first step, for `channels_last`."

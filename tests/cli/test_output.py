@@ -414,7 +414,7 @@ def test_a_prefix_of_a_settings_name_is_enough(example_sweep):
         setting.name for setting in Manifest.read(example_sweep.manifest).settings if setting.unsupported is None
     ]
     assert resolve_setting(example_sweep, runnable[0][:8]) == runnable[0]
-    with pytest.raises(InputError, match="the prefix of several settings"):
+    with pytest.raises(InputError, match="matches several settings"):
         resolve_setting(example_sweep, "")
 
 

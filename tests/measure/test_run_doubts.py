@@ -377,7 +377,7 @@ def test_a_precision_of_matrix_products_that_the_code_replaced_is_doubted() -> N
     assert run_doubts.other_matmul_precision("high", "high") is None
     doubt = run_doubts.other_matmul_precision("high", "highest")
     assert doubt is not None
-    assert "the code has set highest, which was measured" in doubt.message
+    assert "the code has set highest, so highest was measured" in doubt.message
 
 
 def test_a_step_that_waits_for_data_is_doubted_with_the_axis_to_try() -> None:

@@ -115,7 +115,7 @@ def plan(
     cfg: Cfg = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what `run` would measure, how long and at what cost. Writes nothing."""
+    """Show what `run` would measure, with its estimated time and cost. Writes nothing."""
     if cfg is not None:
         from accelsweep.cli.sweeps import print_config
 
@@ -249,7 +249,7 @@ def ui(
     ] = None,
     browser: Annotated[
         bool | None,
-        typer.Option("--open/--no-open", help="open the latest sweep in the browser (default: on a desktop)"),
+        typer.Option("--open/--no-open", help="open the latest sweep in the browser (default: only on a desktop)"),
     ] = None,
     tracking_uri: TrackingUri = None,
 ) -> None:

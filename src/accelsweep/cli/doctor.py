@@ -168,9 +168,10 @@ def _memory(state: dict[str, Any]) -> CheckResult:
 
 def _load(load: float, cores: int) -> CheckResult:
     found = f"{load:.1f} over the last minute, on {cores} cores"
-    if load < max(1.0, MAX_LOAD * cores):
+    limit = max(1.0, MAX_LOAD * cores)
+    if load < limit:
         return CheckResult(ok=True, what="load", found=found)
-    return CheckResult(ok=None, what="load", found=found, remedy="wait until it is below 1 before you measure")
+    return CheckResult(ok=None, what="load", found=found, remedy=f"wait until it is below {limit:g} before you measure")
 
 
 def _governor(name: str | None, mhz: float | None) -> CheckResult:

@@ -50,7 +50,13 @@ SweepName = Annotated[str, typer.Argument(help="the sweep's name, as in sweeps/N
 
 AnySweep = Annotated[str | None, typer.Argument(help="the sweep's name (default: all)", autocompletion=SWEEP_NAMES)]
 
-Sweeps = Annotated[list[str], typer.Argument(help="sweeps; several are merged by hardware", autocompletion=SWEEP_NAMES)]
+Sweeps = Annotated[
+    list[str],
+    typer.Argument(
+        help="the sweep to report on; several are merged into one report, by kind of hardware",
+        autocompletion=SWEEP_NAMES,
+    ),
+]
 
 Summary = Annotated[
     bool, typer.Option("--summary", help="also write a card for a slide, an issue or a chat: summary.png and .svg")
@@ -58,7 +64,7 @@ Summary = Annotated[
 
 Before = Annotated[str, typer.Argument(help="the sweep to compare with", autocompletion=SWEEP_NAMES)]
 
-After = Annotated[str, typer.Argument(help="the sweep that may have changed", autocompletion=SWEEP_NAMES)]
+After = Annotated[str, typer.Argument(help="the sweep to check for changes", autocompletion=SWEEP_NAMES)]
 
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="show the plan and write nothing")]
 
@@ -72,7 +78,7 @@ Entry = Annotated[
 
 Minutes = Annotated[
     float | None,
-    typer.Option("--minutes", min=1, help="how long a sweep of your own script takes if no axis is given (10)"),
+    typer.Option("--minutes", min=1, help="target duration of a sweep of your own script if no axis is given (10)"),
 ]
 
 Name = Annotated[str | None, typer.Option("--name", help="name the sweep (default: the experiment's name)")]
@@ -84,9 +90,15 @@ ProfileToCheck = Annotated[
     typer.Option("--profile", help="as for `run`; rejected if it does not match the site", autocompletion=PROFILES),
 ]
 
-AddRepeats = Annotated[int, typer.Option("--add-repeats", min=0, help="add K blocks of all settings to the plan")]
+AddRepeats = Annotated[
+    int,
+    typer.Option("--add-repeats", min=0, help="add this many blocks of all settings to the plan"),
+]
 
-FailIf = Annotated[str | None, typer.Option(help="exit 3 on a supported regression, 1 if inconclusive, e.g. slower:2%")]
+FailIf = Annotated[
+    str | None,
+    typer.Option(help="a gate, e.g. slower:2%: exit 3 on a supported regression, 1 if inconclusive"),
+]
 
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object, for scripts")]
 
@@ -108,5 +120,7 @@ RetriedOutcome = Annotated[
 
 Sort = Annotated[
     str,
-    typer.Option(help="plan, rate, seconds, doubts, outcome, setting or start", autocompletion=completing("sorts")),
+    typer.Option(
+        help="order by plan, rate, seconds, doubts, outcome, setting or start", autocompletion=completing("sorts")
+    ),
 ]

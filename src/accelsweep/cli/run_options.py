@@ -20,18 +20,19 @@ _OPTIONS: Mapping[str, Any] = {
     "name": Name,
     "profile": Annotated[
         str,
-        typer.Option(help="a profile in workflows/profiles/, or a path to one", autocompletion=PROFILES),
+        typer.Option(help="a Snakemake profile in workflows/profiles/, or a path to one", autocompletion=PROFILES),
     ],
     "jobs": Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="number of concurrent Snakemake jobs")],
     "add_repeats": AddRepeats,
-    "time_budget": Annotated[str | None, typer.Option(help="start no runs after this time: 90s, 30m, 2h")],
+    "time_budget": Annotated[str | None, typer.Option(help="start no new runs after this long: 90s, 30m, 2h")],
     "until_decided": Annotated[
         bool,
         typer.Option("--until-decided", help="analyse after 3, 5, 8, 12 and 20 blocks; repeat only undecided settings"),
     ],
     "tracking_uri": TrackingUri,
     "cancel_old": Annotated[
-        bool, typer.Option("--cancel-old", help="end processes left over from an earlier command on this machine")
+        bool,
+        typer.Option("--cancel-old", help="end processes and jobs of an earlier command instead of waiting for them"),
     ],
     "keep_going": Annotated[
         bool, typer.Option("--keep-going", help="continue even if the first two settings end with the same exception")
@@ -99,7 +100,7 @@ def with_sources(command: Callable[..., None]) -> Callable[..., None]:
             inspect.Parameter.KEYWORD_ONLY,
             annotation=Annotated[
                 bool,
-                typer.Option(f"--from-{name.replace('_', '-')}", help=f"from what {source} on this login node"),
+                typer.Option(f"--from-{name.replace('_', '-')}", help=f"draft from what {source} on this login node"),
             ],
             default=False,
         )

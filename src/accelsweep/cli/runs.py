@@ -40,7 +40,7 @@ class ListedRun(Frozen):
     block: str | None = Field(None, description="the block that contains the run")
     attempt: int | None = Field(None, description="one-based number of the attempt that wrote the record")
     earlier_attempts: tuple[EarlierAttempt, ...] = Field(
-        (), description="the attempts before, and why each is not used"
+        (), description="the earlier attempts, and why the result of each is not used"
     )
     outcome: Outcome = Field(description="how the run ended")
     reason: str | None = Field(None, description="the reason for this outcome; null for a measured run")
@@ -242,12 +242,12 @@ def resolve_setting(folder: SweepFolder, typed: str) -> str:
         if setting.name == typed and setting.unsupported is not None:
             raise InputError(f"setting {typed!r} of {folder.name!r} is unsupported: {setting.unsupported}")
     if matching:
-        problem = "is the prefix of several settings"
+        problem = f"matches several settings of {folder.name!r}"
     else:
         known = [text for setting in runnable for text in (setting.name, label(setting.axes))]
-        problem = f"matches no runnable setting{nearest(typed, known)}"
+        problem = f"matches no runnable setting{nearest(typed, known)}; the runnable settings of {folder.name!r} are"
     listing = "; ".join(f"{setting.name} ({label(setting.axes)})" for setting in matching or runnable)
-    raise InputError(f"{typed!r} {problem}; the runnable settings of {folder.name!r} are: {listing}")
+    raise InputError(f"{typed!r} {problem}: {listing}")
 
 
 def _has_values(setting: PlannedSetting, typed: str) -> bool:

@@ -173,8 +173,8 @@ def _print(home: Path, answer: StatusAnswer) -> None:
 def _result(state: SweepState) -> str:
     """Return the headline of the report, or why there is none."""
     if state.recommendation is None:
-        return "no report yet" if state.settled else "nothing is measured yet"
-    return f"{state.recommendation}{' (before the last runs or the last plan)' * state.report_outdated}"
+        return "no report yet" if state.settled else "nothing has been measured yet"
+    return f"{state.recommendation}{' (outdated: runs or the plan have changed since)' * state.report_outdated}"
 
 
 def _lines(state: SweepState, devices: str) -> Iterator[str]:

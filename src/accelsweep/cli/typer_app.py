@@ -21,15 +21,15 @@ from accelsweep.significant_digits import escaped
 
 _NO_MULTIRUN = "not needed for a sweep: give a key several values, as in batch_size=32,64"
 
-_ONE_CONFIG = "the config is accelsweep's: put your own keys and groups in conf/, experiments in conf/experiment/"
+_ONE_CONFIG = "accelsweep has its own config: put your keys and groups in conf/, and experiments in conf/experiment/"
 
 _SHOW = "write --cfg job; interpolations are shown unresolved"
 
 OPTIONS: Mapping[str, str] = {
     "-m": _NO_MULTIRUN,
     "--multirun": _NO_MULTIRUN,
-    "-r": "`accelsweep run` is the command itself",
-    "--run": "`accelsweep run` is the command itself",
+    "-r": "`accelsweep run` already runs the sweep",
+    "--run": "`accelsweep run` already runs the sweep",
     "-c": "write --cfg job",
     "--resolve": _SHOW,
     "-p": _SHOW,

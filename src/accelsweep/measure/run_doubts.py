@@ -134,7 +134,7 @@ def fixed_seed(script: str | None, run: int) -> Doubt | None:
         return None
     return Doubt(
         code="fixed_seed",
-        message=f"the script seeds itself with {script}, so that all repeats train with one seed",
+        message=f"the script seeds itself with {script}, so all repeats train with the same seed",
         remedy="let the script take its seed as an argument, and name it under axes in accelsweep.yaml: {seed: KEY}",
     )
 
@@ -157,7 +157,7 @@ def other_threads(asked: int, found: int) -> Doubt | None:
     return Doubt(
         code="other_threads",
         message=f"each rank was given {count_of(asked, 'thread')}, but the script computes with {found}",
-        remedy=f"set threads={found}, or let the script leave the number of threads alone",
+        remedy=f"set threads={found}, or do not set the number of threads in the script",
     )
 
 
@@ -187,7 +187,7 @@ def pauses(count: int, seconds: float, steps: int, share: float) -> Doubt | None
     return Doubt(
         code="pauses",
         message=(
-            f"{every}, the script pauses for {significant(seconds / count)} s, such as for an evaluation: the training "
+            f"{every}, the script pauses for {significant(seconds / count)} s, for example to evaluate: the training "
             f"as a whole runs at {share:.0%} of this rate"
         ),
         remedy="evaluate, save and log less often, or more quickly",
@@ -247,7 +247,7 @@ def other_matmul_precision(asked: str | None, found: str) -> Doubt | None:
         return None
     return Doubt(
         code="other_matmul_precision",
-        message=f"matmul_precision={asked}, but the code has set {found}, which was measured",
+        message=f"matmul_precision={asked}, but the code has set {found}, so {found} was measured",
         remedy="remove torch.set_float32_matmul_precision from the code, or matmul_precision from the sweep",
     )
 
@@ -354,7 +354,7 @@ def epoch_boundary(count: int) -> Doubt | None:
         return None
     return Doubt(
         code="epoch_boundary",
-        message=f"the training data ended and was restarted {count} times during the window",
+        message=f"the training data ended and was restarted {count_of(count, 'time')} during the window",
         remedy="make train_dataloader return an endless stream, or accept that the rate includes restarts",
     )
 

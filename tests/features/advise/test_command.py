@@ -40,7 +40,7 @@ def test_the_answer_is_printed_with_measured_and_projected_hardware_apart(
     assert "(projected)" in first or "this machine" in first
     assert measured < printed.index("this machine (") or "this machine (" in first
     assert measured < projected
-    assert "Assumed: The training is 90 epochs of 50,000 samples" in printed
+    assert "Assumed: The training run covers 90 epochs of 50,000 samples" in printed
 
 
 def test_the_answer_as_json_is_one_object(counted: SweepFolder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -257,7 +257,7 @@ def test_an_answer_says_what_it_rests_on_and_what_to_measure_next(simulated: Mod
     findings = found(simulated, {"cpu": 2.0})
     assert epoch_samples(findings) == 50_000
     answer = advise(findings, Prices.model_validate({"devices": {"l4": 0.8}}), Training(5e6, 100), TERMS)
-    assert "The training is 100 epochs of 50,000 samples, 5,000,000 in total." in answer.assumptions
+    assert "The training run covers 100 epochs of 50,000 samples, 5,000,000 in total." in answer.assumptions
     assert any(
         line.startswith("1 x L4 (projected): rent one for an hour (about 0.8 USD)") for line in answer.next_steps
     )

@@ -38,7 +38,7 @@ def test_a_setting_is_named_by_its_words_its_values_or_its_beginning(example_swe
 def test_a_wrong_setting_is_refused_with_the_nearest_one(example_sweep):
     name = Manifest.read(example_sweep.manifest).settings[0].name
     assert f"did you mean '{name}'?" in refused(example_sweep, f"{name[:-1]}#")
-    assert "the prefix of several settings" in refused(example_sweep, "batch_size=32")
+    assert "matches several settings" in refused(example_sweep, "batch_size=32")
     assert "one setting, or two different ones" in refused(example_sweep, BASELINE, BASELINE)
 
 

@@ -8,7 +8,7 @@ FEATURE = Feature(
     commands=(
         Command(
             "advise",
-            "Find out how much hardware a training needs, and which is cheapest. Uses what was measured here, and "
+            "Find how much hardware a training run needs, and which is cheapest. Uses what was measured here, and "
             "projections.",
             "accelsweep.features.advise.command:advise_command",
             group="Decide",

@@ -99,7 +99,7 @@ def _monthly(findings: Findings, prices: Prices) -> Iterator[str]:
 def _assumed(findings: Findings, training: Training, offers: tuple[Offer, ...]) -> Iterator[str]:
     each = training.samples / training.epochs
     passes = f"{training.epochs:g} epoch{'' if training.epochs == 1 else 's'}"
-    yield f"The training is {passes} of {each:,.0f} samples, {training.samples:,.0f} in total."
+    yield f"The training run covers {passes} of {each:,.0f} samples, {training.samples:,.0f} in total."
     yield "Hours cover steady-state training steps only: validation, checkpoints and waiting for a machine are extra."
     if (projections := findings.section(Projections)) is not None:
         batch = count_of(projections.batch, "sample")
@@ -271,7 +271,7 @@ def advise_command(
     budget: Annotated[float | None, typer.Option(help="the budget in USD")] = None,
     samples: Annotated[float | None, typer.Option(help="samples per epoch (default: the size of the data set)")] = None,
     onto: Annotated[
-        str | None, typer.Option(help="keys of devices, e.g. h100-sxm,l4 (default: devices with a price)")
+        str | None, typer.Option(help="device keys, e.g. h100-sxm,l4 (default: devices with a price)")
     ] = None,
     prices: Annotated[str | None, typer.Option(help="price lists, e.g. cloud,bought, or files")] = None,
     batch: Annotated[int | None, typer.Option(help="batch size per device (default: as measured)")] = None,

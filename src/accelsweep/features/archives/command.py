@@ -141,7 +141,7 @@ def export(
 
 def import_(
     file: Annotated[Path, typer.Argument(help="an archive written by `export` or, with --from, a published file")],
-    name: Annotated[str | None, typer.Option("--name", help="name after the import (default: as exported)")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="a new name for the sweep (default: as exported)")] = None,
     source: Annotated[
         str | None, typer.Option("--from", help="who published it: timm, lambda, mlperf, milabench")
     ] = None,

@@ -6,7 +6,8 @@ from accelsweep.metrics import MetricInfo
 
 METRICS = {
     "row_rounds_per_second": MetricInfo(
-        "row rounds/s", "Rows times boosting rounds per second; `boosting` only, which counts them as samples."
+        "row rounds/s",
+        "Rows times boosting rounds per second; `boosting` only, where a row counts as a sample in every round.",
     ),
     "boosting_rounds": MetricInfo("rounds", "Boosting rounds per fit, as reported by the trained model."),
     "prepare_seconds": MetricInfo(

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 OneOrTwoSettings = Annotated[
     list[str],
     typer.Argument(
-        help="a setting's name or its beginning, its label, or values such as batch_size=32; two settings are compared",
+        help="a setting's ID or a prefix of it, its label, or values such as batch_size=32; two settings are compared",
         autocompletion=complete_setting,
     ),
 ]

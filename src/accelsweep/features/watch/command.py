@@ -43,12 +43,12 @@ def watch(
         str | None,
         typer.Option(
             "--setting",
-            help="the setting to compare with: a name, a label, or values such as batch_size=32 (default: found from "
-            "the training)",
+            help="the setting to compare with: an ID, a label, or values such as batch_size=32 (default: detected from "
+            "the training run)",
             autocompletion=complete_setting,
         ),
     ] = None,
-    every: Annotated[float, typer.Option("--every", help="minutes between two comparisons")] = EVERY_MINUTES,
+    every: Annotated[float, typer.Option("--every", help="minutes between comparisons")] = EVERY_MINUTES,
 ) -> None:
     """`accelsweep watch NAME -- COMMAND`: become the command, so that its signals and exit code are its own."""
     expectation = expectation_of(name, setting, every)
