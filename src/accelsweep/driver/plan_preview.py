@@ -150,13 +150,15 @@ def _earlier_runs(home: Path, plan: Plan) -> _EarlierRuns:
 
     folder = SweepFolder(home, plan.manifest.sweep)
     begun = folder.begun_runs()  # most runs of a large plan have not begun
-    records = list(readable_records(folder, (run for run in plan.manifest.wanted_runs() if run in begun)))
     current = CurrentConditions(folder, plan.manifest.site, since=driver_started_at(folder))
-    settled = {record.run for record in records if current.why_rerun(record) is None}
-    causes = Counter(current.why_outdated(record) for record in records if record.run not in settled)
-    outdated = {cause: count for cause, count in causes.most_common() if cause is not None}
-    settled |= decided_runs(folder, plan.manifest).keys()
-    return _EarlierRuns(len(records), settled, outdated, observed_times(folder, map(RunTime.of, records)))
+    settled, causes, times = set(decided_runs(folder, plan.manifest)), Counter[str](), list[RunTime | None]()
+    for record in readable_records(folder, (run for run in plan.manifest.wanted_runs() if run in begun)):
+        times.append(RunTime.of(record))
+        if current.why_rerun(record) is None:
+            settled.add(record.run)
+        elif (cause := current.why_outdated(record)) is not None:
+            causes[cause] += 1
+    return _EarlierRuns(len(times), settled, dict(causes.most_common()), observed_times(folder, times))
 
 
 def estimate_remaining(home: Path, plan: Plan) -> PlanEstimate:

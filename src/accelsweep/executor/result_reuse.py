@@ -290,9 +290,9 @@ def audit(folder: SweepFolder, *, check_conditions: bool = False) -> Audit:
     reopened: list[str] = []
     damaged: list[DamagedFile] = []
     for planned in manifest.blocks:
-        block = _BlockAudit(folder, planned.name, planned.runs, damaged, decided)
-        runs += block.states
-        if block.done_is_outdated(current, since):
+        block = _BlockAudit(folder, planned.name, damaged, decided, since, current)
+        runs += map(block.state, planned.runs)
+        if block.done_is_outdated:
             folder.done(planned.name).unlink(missing_ok=True)
             reopened.append(planned.name)
     return Audit(tuple(runs), tuple(reopened), tuple(damaged))
@@ -304,63 +304,70 @@ def needs_planning(error: DamagedFile) -> DamagedFile:
 
 
 class _BlockAudit:
+    """Reads a block's records one after another, because those of a large sweep take gigabytes together.
+
+    `done_is_outdated` tells whether a done file exists that cannot cover the runs whose state has been asked for.
+    """
+
     def __init__(
         self,
         folder: SweepFolder,
         name: str,
-        wanted: tuple[str, ...],
         damaged: list[DamagedFile],
         decided: Mapping[str, EarlyDecision],
+        since: str | None,
+        current: CurrentConditions | None,
     ) -> None:
-        self._decided = decided
+        self._decided, self._since, self._current = decided, since, current
         self._folder = folder
         self._name = name
         self._damaged = damaged
         self._busy = live_lock(folder.lock(name)) is not None
-        self._records: dict[str, Record] = {}
+        self.done_is_outdated = False
         try:
             Block.read(folder.block(name))
         except FileNotFoundError:
             damaged.append(needs_planning(DamagedFile(folder.block(name), "it is missing")))
         except DamagedFile as error:
             self._set_aside(needs_planning(error))
-        self.states = [self._state(run) for run in wanted]
+        self._done: Done | None = None
+        try:
+            self._done = Done.read(folder.done(name))
+        except FileNotFoundError:
+            pass
+        except DamagedFile as error:
+            self._set_aside(error)
+            self.done_is_outdated = True
 
-    def _state(self, run: str) -> RunState:
+    def state(self, run: str) -> RunState:
+        """Return the state of a wanted run."""
+        state, record = self._read(run)
+        if self._done is not None and not self.done_is_outdated and state.outcome is not Outcome.decided:
+            self.done_is_outdated = record is None or self._contradicts(self._done, record)
+        return state
+
+    def _contradicts(self, done: Done, record: Record) -> bool:
+        if not is_final(record, self._since):
+            return True
+        if done.records.get(record.run) != sha256_file(self._folder.record(record.run)):
+            return True
+        return self._current is not None and self._current.why_rerun(record) is not None
+
+    def _read(self, run: str) -> tuple[RunState, Record | None]:
         try:
             record = RunFolder(self._folder.run(run), run).record()
         except DamagedFile as error:
             self._set_aside(error)
-            return RunState(run, Outcome.not_run, f"its record is damaged: {error.reason}")
+            return RunState(run, Outcome.not_run, f"its record is damaged: {error.reason}"), None
         if record is None and (decision := self._decided.get(run)) is not None:
-            return RunState(run, Outcome.decided, decision.reason)
+            return RunState(run, Outcome.decided, decision.reason), None
         if record is None:
-            return RunState(run, Outcome.not_run, not_run_reason(self._folder, self._name))
+            return RunState(run, Outcome.not_run, not_run_reason(self._folder, self._name)), None
         damage = steps_damage(record, self._folder.steps(run))
         if damage is not None:
             self._set_aside(damage)
-            return RunState(run, Outcome.not_run, f"its steps.parquet is damaged: {damage.reason}")
-        self._records[run] = record
-        return RunState(run, record.outcome, record.reason)
-
-    def done_is_outdated(self, current: CurrentConditions | None, since: str | None) -> bool:
-        """Return whether a done file exists but is outdated for the command that began at `since`."""
-        try:
-            done = Done.read(self._folder.done(self._name))
-        except FileNotFoundError:
-            return False
-        except DamagedFile as error:
-            self._set_aside(error)
-            return True
-        for state in self.states:
-            if state.outcome is Outcome.decided:
-                continue
-            record = self._records.get(state.run)
-            if record is None or not is_final(record, since):
-                return True
-            if done.records.get(state.run) != sha256_file(self._folder.record(state.run)):
-                return True
-        return current is not None and any(current.why_rerun(record) is not None for record in self._records.values())
+            return RunState(run, Outcome.not_run, f"its steps.parquet is damaged: {damage.reason}"), None
+        return RunState(run, record.outcome, record.reason), record
 
     def _set_aside(self, error: DamagedFile) -> None:
         if self._busy or not error.path.exists():
