@@ -32,6 +32,7 @@ from accelsweep.features.claims.page import Verdicts, write_verdicts
 from accelsweep.features.claims.report import UNTESTED
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
+from accelsweep.results import Outcome
 
 if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
@@ -127,10 +128,12 @@ def _run_claims(home: Path, names: Sequence[str], known: Sequence[str], minutes:
 
 
 def _is_untestable(folder: SweepFolder) -> bool:
-    """Return whether the runs showed that this machine cannot test the claim, which is no failure."""
+    """Return whether the runs showed that this machine cannot test the claim, which is no failure; a crash is one."""
     if not folder.findings.is_file():
         return False
-    return all(claim.verdict is ClaimVerdict.not_testable for claim in figures_of(Findings.read(folder.findings)))
+    findings = Findings.read(folder.findings)
+    untested = all(claim.verdict is ClaimVerdict.not_testable for claim in figures_of(findings))
+    return untested and not findings.outcomes.get(Outcome.crashed)
 
 
 def _plans(home: Path, known: Sequence[str]) -> tuple[dict[str, Plan], dict[str, str]]:
