@@ -209,7 +209,7 @@ def rows(found: dict[int, dict[str, Cost]]) -> list[str]:
 
 def draw(found: dict[int, dict[str, Cost]], path: Path) -> None:
     """Draw CPU seconds and memory over the number of settings, on logarithmic axes, as an SVG file."""
-    from matplotlib import rc_context
+    from matplotlib import rc_context  # comes with MLflow
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.6), layout="constrained")
