@@ -190,7 +190,7 @@ def finalize(folder: SweepFolder, *, summary: bool = False, blocks_ended: bool =
     """Write the sweep's records.parquet, findings.json and report; return the names of the report's files.
 
     `summary` adds the summary card. `blocks_ended` means that all blocks have just been measured: features then measure
-    what explains the findings, and wait for accounting data that is still on its way.
+    what explains the findings, and wait for what a cluster reports of its jobs a little later.
     """
     from accelsweep.analysis.analyse_sweep import analyse_folder
     from accelsweep.report.report_files import write_files
