@@ -26,6 +26,7 @@ BY_CLASS = {
 
 
 @pytest.mark.real
+@pytest.mark.timing  # beside other tests, both ranks may be idle for so long that the result of the pass is withheld
 def test_two_ranks_shard_a_module_and_validate_it(spec, tmp_path) -> None:
     """The strategy is given by its class: the ranks must have found each other before Lightning looks at it."""
     made = spec(
