@@ -6,7 +6,7 @@ import pytest
 from example_sweep import build_example_sweep
 
 from accelsweep.driver.auto_batch_size import search_results
-from accelsweep.driver.plan_preview import plan_to_show, show_plan
+from accelsweep.driver.plan_preview import preview_plan
 from accelsweep.driver.request import Request
 from accelsweep.planning.checked_grid import BatchSearchNeeded
 from accelsweep.planning.plan import batch_search_plan, make_plan, write_plan
@@ -76,12 +76,12 @@ def test_a_failed_search_gives_its_reason_and_one_that_has_not_run_nothing(searc
 def test_plan_shows_the_searches_until_they_have_ended_and_then_the_sweep(searched, capsys):
     home, leave = searched
     leave(0, largest=118)
-    show_plan(home, plan_to_show(home, Request(tuple(LINE), name="mine"), keep_profile=True))
+    preview_plan(home, Request(tuple(LINE), name="mine"), keep_profile=True)
     told = capsys.readouterr()
     assert "searching first for the largest batch of 1 setting, in the sweep mine-largest-batch" in told.err
     assert "mine-largest-batch, revision" in told.out
     leave(1, outcome=Outcome.crashed, reason="exit code 1")
-    show_plan(home, plan_to_show(home, Request(tuple(LINE), name="mine"), keep_profile=True))
+    preview_plan(home, Request(tuple(LINE), name="mine"), keep_profile=True)
     told = capsys.readouterr()
     assert told.err == ""
     assert "batch 118" in told.out

@@ -18,7 +18,7 @@ from accelsweep.cli.runs import ListedRun, RunsAnswer, print_runs
 from accelsweep.cli.status import print_status
 from accelsweep.driver.finalize import finalize
 from accelsweep.driver.json_output import all_answers
-from accelsweep.driver.plan_preview import plan_to_show, show_plan
+from accelsweep.driver.plan_preview import preview_plan
 from accelsweep.driver.request import Request
 from accelsweep.records.findings import Findings
 from accelsweep.records.layout import SweepFolder
@@ -102,7 +102,7 @@ def test_imports_print_nothing_besides_the_answer(tmp_path):
 
 
 def test_a_plan_contains_what_its_table_shows(tmp_path, capsys):
-    show_plan(tmp_path, plan_to_show(tmp_path, Request(("experiment=quickstart",)), keep_profile=True), as_json=True)
+    preview_plan(tmp_path, Request(("experiment=quickstart",)), keep_profile=True, as_json=True)
     found = told(capsys)
     assert [setting["label"] for setting in found["settings"] if setting["baseline"]] == ["batch 32, 32-bit, 1 process"]
     assert found["settings"][0]["axes"]["batch_size"] == 32

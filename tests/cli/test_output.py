@@ -19,7 +19,7 @@ from accelsweep.cli.status import print_status
 from accelsweep.cli.sweeps import compare_sweeps, print_config, write_starter
 from accelsweep.config.setting import label
 from accelsweep.driver.finalize import _results_table, print_results
-from accelsweep.driver.plan_preview import estimate_remaining, plan_to_show, show_plan, show_plan_to_run
+from accelsweep.driver.plan_preview import estimate_remaining, plan_to_show, preview_plan, show_plan, show_plan_to_run
 from accelsweep.driver.request import FIRST_COMMANDS, Request
 from accelsweep.driver.run_sweep import run_sweep
 from accelsweep.errors import InputError
@@ -39,7 +39,7 @@ def wide(monkeypatch):
 
 
 def test_a_plan_lists_settings_reasons_blocks_and_the_visible_difference(tmp_path, capsys):
-    show_plan(tmp_path, plan_to_show(tmp_path, Request(("experiment=quickstart",)), keep_profile=True))
+    preview_plan(tmp_path, Request(("experiment=quickstart",)), keep_profile=True)
     shown = capsys.readouterr().out
     assert "batch 128, bf16-mixed, 2 processes" in shown
     assert "baseline" in shown
@@ -49,13 +49,8 @@ def test_a_plan_lists_settings_reasons_blocks_and_the_visible_difference(tmp_pat
 
 
 def test_a_plan_in_which_nothing_can_run_says_so_without_an_empty_table(tmp_path, capsys):
-    show_plan(
-        tmp_path,
-        plan_to_show(
-            tmp_path,
-            Request(("experiment=quickstart", "accelerator=mps", "devices=1"), name="none"),
-            keep_profile=True,
-        ),
+    preview_plan(
+        tmp_path, Request(("experiment=quickstart", "accelerator=mps", "devices=1"), name="none"), keep_profile=True
     )
     first, *reasons = capsys.readouterr().out.splitlines()
     assert first == "none, revision 1: nothing to measure, because no setting can run on 1 Apple GPU"
@@ -64,7 +59,7 @@ def test_a_plan_in_which_nothing_can_run_says_so_without_an_empty_table(tmp_path
     ], "said once"
 
 
-@pytest.mark.parametrize("show_it", [lambda home, request: show_plan(home, plan_to_show(home, request)), run_sweep])
+@pytest.mark.parametrize("show_it", [preview_plan, run_sweep])
 def test_a_command_that_asks_for_nothing_says_what_to_type_and_writes_nothing(tmp_path, show_it):
     (site := tmp_path / "conf/site/mine.yaml").parent.mkdir(parents=True)
     site.touch()
@@ -96,7 +91,7 @@ def test_a_bare_command_measures_what_the_folders_own_config_says(tmp_path):
 
 def test_a_single_setting_has_no_smallest_visible_difference(tmp_path, capsys):
     alone = ["accelerator=cpu", "devices=1", "batch_size=32", "precision=32-true"]
-    show_plan(tmp_path, plan_to_show(tmp_path, Request(("experiment=quickstart", *alone)), keep_profile=True))
+    preview_plan(tmp_path, Request(("experiment=quickstart", *alone)), keep_profile=True)
     told = "expected power: unknown: there is no other setting to compare"
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith(told))
     assert "noise" not in line
@@ -108,23 +103,19 @@ def test_time_estimates_use_earlier_sweeps_of_the_folder(example_sweep, capsys):
     for path in paths:
         Record.read(path).model_copy(update={"wall_seconds": 3601.0}).write(path)
     others = ["accelerator=cpu", "devices=1", "batch_size=32,64", "repeats=1", "measure.min_seconds=1"]
-    show_plan(
-        example_sweep.home, plan_to_show(example_sweep.home, Request(tuple(others), name="other"), keep_profile=True)
-    )
+    preview_plan(example_sweep.home, Request(tuple(others), name="other"), keep_profile=True)
     shown = capsys.readouterr().out
     assert "left: 2 runs, about 2 hours (by earlier sweeps in this folder)" in re.findall("left: .*", shown)
     later = json.loads(paths[0].read_text()) | {"format": 2, "version": "99.0"}
     for path in paths:
         path.write_text(json.dumps(later))
-    show_plan(
-        example_sweep.home, plan_to_show(example_sweep.home, Request(tuple(others), name="other"), keep_profile=True)
-    )
+    preview_plan(example_sweep.home, Request(tuple(others), name="other"), keep_profile=True)
     assert "(assumed, until a first run has ended)" in capsys.readouterr().out
 
 
 def test_a_priced_plan_shows_its_cost_even_without_gpus(tmp_path, capsys):
     priced = ["experiment=quickstart", "accelerator=cpu", "devices=1", "prices=dawnbench_2018", "repeats=100"]
-    show_plan(tmp_path, plan_to_show(tmp_path, Request(tuple(priced)), keep_profile=True))
+    preview_plan(tmp_path, Request(tuple(priced)), keep_profile=True)
     assert re.search(r"^ +about \d\.\d\d USD \(at most \d+\.\d\d\)$", capsys.readouterr().out, re.MULTILINE)
 
 
@@ -340,7 +331,7 @@ def test_status_and_plan_say_why_results_no_longer_count(measured, capsys):
         rf"^  {words}; the same `accelsweep run` measures them again$", capsys.readouterr().out, re.MULTILINE
     )
     typed = ("experiment=quickstart", "accelerator=cpu", "devices=1", "batch_size=32,64", "repeats=2")
-    show_plan(home, plan_to_show(home, Request(typed)))
+    preview_plan(home, Request(typed))
     assert re.search(rf" runs, 0 settled already \({words}\)$", capsys.readouterr().out, re.MULTILINE)
 
 

@@ -7,21 +7,22 @@ from pathlib import Path
 import pytest
 
 from accelsweep.driver import plan_preview
-from accelsweep.driver.plan_preview import show_plan
-from accelsweep.measure import busy_now
+from accelsweep.driver.plan_preview import preview_plan
+from accelsweep.driver.request import Request
+from accelsweep.measure.busy_now import OtherLoad
 from accelsweep.planning.cost_estimate import PlanTable, plan_table
-from accelsweep.planning.plan import Plan, make_plan
+from accelsweep.planning.plan import Plan
 
 
 def test_other_work_is_reported_only_if_runs_are_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(busy_now, "busy_now", lambda: ["somebody works here"])
-    plan = make_plan(tmp_path, ["experiment=quickstart"])
-    show_plan(tmp_path, plan)
+    monkeypatch.setattr(OtherLoad, "sentences", lambda _: ["somebody works here"])
+    request = Request(("experiment=quickstart",))
+    preview_plan(tmp_path, request)
     assert "warning: somebody works here: stop them, or they will disturb the runs" in capsys.readouterr().out
     monkeypatch.setattr(plan_preview, "preview_table", _all_settled)
-    show_plan(tmp_path, plan)
+    preview_plan(tmp_path, request)
     assert "somebody works here" not in capsys.readouterr().out
 
 

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from accelsweep.measure import busy_now as busy_now_module
-from accelsweep.measure.busy_now import busy_now
+from accelsweep.measure.busy_now import OtherLoad, busy_now
 
 SPIN = "import time; end = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
 
@@ -22,12 +22,16 @@ def names_all(monkeypatch):
     monkeypatch.setattr(busy_now_module, "_MAX_NAMES", 1000)
 
 
-@pytest.fixture
-def stranger():
-    """A process that keeps a core busy and has another parent than we."""
+def foreign_process():
+    """Start a process that keeps a core busy and has another parent than we; return its id."""
     script = f'"{sys.executable}" -c "$0" >/dev/null 2>&1 & echo $!'
     told = subprocess.run(["sh", "-c", script, SPIN], capture_output=True, text=True, check=True)
-    number = int(told.stdout)
+    return int(told.stdout)
+
+
+@pytest.fixture
+def stranger():
+    number = foreign_process()
     time.sleep(0.3)
     yield number
     os.kill(number, signal.SIGKILL)
@@ -43,6 +47,22 @@ def test_our_own_child_processes_are_not_named():
         time.sleep(0.3)
         assert f"id {own.pid}" not in " ".join(busy_now())
         own.kill()
+
+
+def test_our_own_work_is_not_the_load_of_others_even_if_its_processes_have_ended():
+    load = OtherLoad()
+    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.5: pass"], check=True)
+    after = busy_now_module._Snapshot.now(load._cores)
+    assert after.own_used - load._before.own_used >= 0.5
+
+
+def test_a_foreign_process_that_began_while_others_were_observed_is_named():
+    load = OtherLoad()
+    number = foreign_process()
+    time.sleep(1.0)
+    sentences = load.sentences()
+    os.kill(number, signal.SIGKILL)
+    assert f"with id {number}" in " ".join(sentences)
 
 
 def test_constant_counters_mean_an_idle_machine(monkeypatch):

@@ -82,7 +82,7 @@ def apply(
 @measures()
 def run(request: Request, overrides: Overrides = None, *, dry_run: DryRun = False, cfg: Cfg = None) -> None:
     """Measure settings and write a report. The same command resumes an interrupted sweep."""
-    from accelsweep.driver.plan_preview import plan_to_show, show_plan
+    from accelsweep.driver.plan_preview import preview_plan
     from accelsweep.driver.run_sweep import run_sweep
 
     request = replace(request, overrides=tuple(overrides or ()))
@@ -92,7 +92,7 @@ def run(request: Request, overrides: Overrides = None, *, dry_run: DryRun = Fals
 
         print_config(Path.cwd(), request.overrides, cfg)
     elif dry_run:
-        show_plan(Path.cwd(), plan_to_show(Path.cwd(), request))
+        preview_plan(Path.cwd(), request)
     else:
         raise typer.Exit(run_sweep(Path.cwd(), request).code)
 
@@ -123,7 +123,7 @@ def plan(
             raise InputError("--cfg prints YAML and --json prints the plan: use only one of them")
         print_config(Path.cwd(), overrides or [], cfg)
         return
-    from accelsweep.driver.plan_preview import plan_to_show, show_plan
+    from accelsweep.driver.plan_preview import preview_plan
 
     request = Request(
         tuple(overrides or ()),
@@ -133,7 +133,7 @@ def plan(
         profile=profile or "local",
         add_repeats=add_repeats,
     )
-    show_plan(Path.cwd(), plan_to_show(Path.cwd(), request, keep_profile=profile is None), as_json=as_json)
+    preview_plan(Path.cwd(), request, keep_profile=profile is None, as_json=as_json)
 
 
 @command(

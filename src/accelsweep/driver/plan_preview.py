@@ -30,9 +30,10 @@ from accelsweep.schedulers.select import scheduler_of
 from accelsweep.significant_digits import approximate_duration, count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from accelsweep.driver.request import Request
+    from accelsweep.measure.busy_now import OtherLoad
     from accelsweep.planning.auto_batch_size import SearchResults
     from accelsweep.planning.cost_estimate import ObservedTimes, PlanEstimate
     from accelsweep.planning.plan import Plan
@@ -191,17 +192,30 @@ _MAX_ROWS = 40
 _MAX_JOB_SIZES = 10
 
 
-def show_plan(home: Path, plan: Plan, *, as_json: bool = False) -> None:
-    """Print a plan, the runs already settled, and the processes that would currently disturb the remaining runs."""
+def preview_plan(home: Path, request: Request, *, keep_profile: bool = False, as_json: bool = False) -> None:
+    """Plan a request without writing it; print the plan, the runs already settled, and what would disturb the others.
+
+    Raises InputError like `plan_to_show`.
+    """
+    from accelsweep.measure.busy_now import OtherLoad
+
+    load = OtherLoad()  # is observed while we plan
+    plan = plan_to_show(home, request, keep_profile=keep_profile)
     table = preview_table(home, plan)
+    warnings = _disturbances(plan.manifest, table, load)
     if as_json:
-        say(PlanAnswer(**dict(table), warnings=tuple(_disturbances(plan.manifest, table))).text())
+        say(PlanAnswer(**dict(table), warnings=warnings).text())
     else:
-        _print_plan(home, plan, table)
+        _print_plan(home, plan, table, warnings)
+
+
+def show_plan(home: Path, plan: Plan) -> None:
+    """Print a plan that is about to be run, and the runs already settled."""
+    _print_plan(home, plan, preview_table(home, plan))
 
 
 def show_plan_to_run(home: Path, plan: Plan) -> None:
-    """Print a plan that is about to be run, without its table of settings if all of its runs are settled."""
+    """Print a plan like `show_plan`, but without its table of settings if all of its runs are settled."""
     earlier, manifest = _earlier_runs(home, plan), plan.manifest
     count = len(manifest.wanted_runs())
     if not count or not earlier.settled.issuperset(manifest.wanted_runs()):
@@ -214,7 +228,7 @@ def show_plan_to_run(home: Path, plan: Plan) -> None:
         say(line)
 
 
-def _print_plan(home: Path, plan: Plan, table: PlanTable) -> None:
+def _print_plan(home: Path, plan: Plan, table: PlanTable, warnings: Iterable[str] = ()) -> None:
     devices = shared_devices(plan.manifest.axes, (setting.config for setting in plan.settings))
     if table.settings:
         show(_settings_table(table, devices))
@@ -222,7 +236,7 @@ def _print_plan(home: Path, plan: Plan, table: PlanTable) -> None:
         say(f"{table.sweep}, revision {table.revision}: nothing to measure, because no setting can run{devices}")
     for line in (*_reason_lines(plan.manifest), *summary_lines(table)):
         say(line)
-    for warning in _disturbances(plan.manifest, table):
+    for warning in warnings:
         say(f"warning: {warning}")
     for line in _job_lines(home, plan.manifest):
         say(line)
@@ -240,13 +254,11 @@ def _reason_lines(manifest: Manifest) -> Iterator[str]:
         yield f"{heading}: {len(these)} x {reason} ({these[0]}{', ...' if these[1:] else ''})"
 
 
-def _disturbances(manifest: Manifest, table: PlanTable) -> list[str]:
-    """Describe other load on this machine. The check is slow, so it is skipped on a cluster or if no runs are left."""
+def _disturbances(manifest: Manifest, table: PlanTable, load: OtherLoad) -> tuple[str, ...]:
+    """Describe other load on this machine, which matters only if runs are left and no cluster takes them."""
     if manifest.site.scheduler != "local" or table.settled == table.wanted:
-        return []
-    from accelsweep.measure.busy_now import busy_now
-
-    return [f"{process}: stop them, or they will disturb the runs" for process in busy_now()]
+        return ()
+    return tuple(f"{sentence}: stop them, or they will disturb the runs" for sentence in load.sentences())
 
 
 def _job_lines(home: Path, manifest: Manifest) -> list[str]:

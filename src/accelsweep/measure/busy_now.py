@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import psutil
 
@@ -23,57 +25,76 @@ _MIN_CORES = 0.05
 """Processes using less than this share of a core are not listed."""
 
 
+class OtherLoad:
+    """Load of other processes on this machine since the object was created."""
+
+    def __init__(self) -> None:
+        """Read the counters."""
+        self._cores = allowed_cores()
+        self._before = _Snapshot.now(self._cores)
+
+    def sentences(
+        self,
+        seconds: float = SAMPLE_SECONDS,
+        needed_cores: float | None = None,
+        devices: Collection[str] | None = None,
+    ) -> list[str]:
+        """Return one sentence each for the CPU and every GPU that other processes keep busy.
+
+        Sleep if the object is younger than `seconds`. The CPU is busy if a run that needs `needed_cores` cores, by
+        default all of them, would be disturbed. `devices` contains the identities of the GPUs to examine; None examines
+        all of them.
+        """
+        time.sleep(max(0.0, self._before.at + seconds - time.monotonic()))
+        needed = len(self._cores) if needed_cores is None else needed_cores
+        return [*self._processor(_Snapshot.now(self._cores), needed), *_gpus(devices)]
+
+    def _processor(self, after: _Snapshot, needed: float) -> Iterator[str]:
+        before = self._before
+        elapsed = after.at - before.at
+        foreign = (after.busy - before.busy - (after.own_used - before.own_used)) / elapsed
+        if busy_cpu(foreign, needed) is not None:
+            shares = {process: (used - before.used.get(process, 0.0)) / elapsed for process, used in after.used.items()}
+            others = {process: share for process, share in shares.items() if share >= _MIN_CORES}
+            busiest = sorted(others.keys() - after.own, key=lambda process: -others[process])[:_MAX_NAMES]
+            names = ", ".join(map(_name, busiest)) or "none of the visible processes"
+            yield f"other processes keep {foreign:.1f} of {len(self._cores)} cores busy now ({names})"
+
+
 def busy_now(
     seconds: float = SAMPLE_SECONDS, needed_cores: float | None = None, devices: Collection[str] | None = None
 ) -> list[str]:
-    """Sample for `seconds`; return one sentence each for the CPU and every GPU that other processes keep busy.
-
-    The CPU is busy if a run that needs `needed_cores` cores, by default all of them, would be disturbed. `devices`
-    contains the identities of the GPUs to examine; None examines all of them.
-    """
-    return [*_processor(seconds, needed_cores), *_gpus(devices)]
+    """Return what `OtherLoad.sentences` returns after `seconds` that begin now."""
+    return OtherLoad().sentences(seconds, needed_cores, devices)
 
 
 @dataclass(frozen=True)
 class _Snapshot:
-    """Counters in seconds: the clock, our cores' busy time, and each process's CPU time."""
+    """Counters in seconds: the clock, our cores' busy time, and the CPU time of each process and of ours together."""
 
     at: float
     busy: float
     used: dict[psutil.Process, float]
+    own: set[psutil.Process]
+    own_used: float
+    """The CPU time of this process and its descendants, including those that have ended."""
 
     @classmethod
     def now(cls, cores: set[int]) -> _Snapshot:
-        return cls(time.monotonic(), busy_seconds(processor_times(), cores), _seconds_by_process())
+        at, busy, times = time.monotonic(), busy_seconds(processor_times(), cores), _times_by_process()
+        process = psutil.Process()
+        own = {process, *process.children(recursive=True)}
+        ended = (times[each].children_user + times[each].children_system for each in own if each in times)
+        used = {process: spent.user + spent.system for process, spent in times.items()}
+        return cls(at, busy, used, own, sum(used.get(each, 0.0) for each in own) + sum(ended))
 
 
-def _processor(seconds: float, needed_cores: float | None) -> Iterator[str]:
-    cores = allowed_cores()
-    needed = len(cores) if needed_cores is None else needed_cores
-    before = _Snapshot.now(cores)
-    time.sleep(seconds)
-    after = _Snapshot.now(cores)
-    elapsed = after.at - before.at
-    shares = {process: (now - before.used.get(process, now)) / elapsed for process, now in after.used.items()}
-    process = psutil.Process()
-    own = {process, *process.children(recursive=True)}
-    foreign = (after.busy - before.busy) / elapsed - sum(shares.get(process, 0.0) for process in own)
-    if busy_cpu(foreign, needed) is not None:
-        others = {process: share for process, share in shares.items() if process not in own and share >= _MIN_CORES}
-        busiest = sorted(others, key=lambda process: -others[process])[:_MAX_NAMES]
-        names = ", ".join(map(_name, busiest)) or "none of the visible processes"
-        yield f"other processes keep {foreign:.1f} of {len(cores)} cores busy now ({names})"
-
-
-def _seconds_by_process() -> dict[psutil.Process, float]:
-    seconds = {}
+def _times_by_process() -> dict[psutil.Process, Any]:
+    times = {}
     for process in psutil.process_iter():
-        try:
-            times = process.cpu_times()
-        except psutil.Error:
-            continue
-        seconds[process] = times.user + times.system
-    return seconds
+        with suppress(psutil.Error):
+            times[process] = process.cpu_times()
+    return times
 
 
 def _gpus(devices: Collection[str] | None) -> Iterator[str]:

@@ -18,7 +18,7 @@ from accelsweep.cli.run_options import measures, run_elsewhere
 from accelsweep.config.versions import Version
 from accelsweep.driver.console import say
 from accelsweep.driver.json_output import Answer
-from accelsweep.driver.plan_preview import plan_to_show, show_plan
+from accelsweep.driver.plan_preview import preview_plan
 from accelsweep.driver.request import Extension, Request
 from accelsweep.driver.run_sweep import new_findings, run_sweep
 from accelsweep.errors import InputError, nearest
@@ -246,7 +246,7 @@ def preview_versions(home: Path, request: Request, *, as_json: bool = False, out
     assert isinstance(request.extension, VersionsRequest)
     preview = request.extension.model_copy(update={"preview": True})
     request = preview.resolved(home, replace(request, extension=preview))
-    show_plan(home, plan_to_show(home, request), as_json=as_json)
+    preview_plan(home, request, as_json=as_json)
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

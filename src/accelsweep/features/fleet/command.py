@@ -17,7 +17,7 @@ from accelsweep.cli.run_options import measures, run_elsewhere
 from accelsweep.driver.console import say, warn
 from accelsweep.driver.job_queue import check_jobs_accepted
 from accelsweep.driver.json_output import Answer
-from accelsweep.driver.plan_preview import plan_to_show, show_plan
+from accelsweep.driver.plan_preview import preview_plan
 from accelsweep.driver.request import Extension, Request
 from accelsweep.driver.run_sweep import new_findings, run_sweep
 from accelsweep.errors import EXIT_REGRESSION, InputError
@@ -158,7 +158,7 @@ def preview_fleet(home: Path, request: Request, *, as_json: bool = False) -> Non
     assert request.extension is not None
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         resolved = request.extension.resolved(home, request)
-    show_plan(home, plan_to_show(home, resolved), as_json=as_json)
+    preview_plan(home, resolved, as_json=as_json)
 
 
 @measures(without=("add_repeats", "until_decided", "minutes"), profile="slurm")
