@@ -17,16 +17,13 @@ from statistics import fmean
 import scipy
 
 from accelsweep.analysis.intervals import critical_t, prior_degrees
-from accelsweep.config.sweep_options import CONFIDENCE, REPEATS_MOST, RESOLUTION, THRESHOLD
+from accelsweep.config.sweep_options import CONFIDENCE, REPEATS_LEAST, REPEATS_MOST, RESOLUTION, THRESHOLD
 from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import SettingFinding
 from accelsweep.records.plan import Manifest
 
 MAX_REPEATS = 100
 """`repeats_needed` returns None if more repeats than this are needed."""
-
-MIN_BLOCKS = 5
-"""The minimum total number of blocks with `repeats: auto`; published results require at least this many."""
 
 
 def detection_power(
@@ -159,7 +156,7 @@ def repeats_for_resolution(
     no variance: nothing was measured often enough, or nothing varied, so there is no reason to continue. Raises
     ValueError if `resolution` is not above 0 or `most` is below 5.
     """
-    if not resolution > 0.0 or most < MIN_BLOCKS:
+    if not resolution > 0.0 or most < REPEATS_LEAST:
         raise ValueError(
             f"the resolution must be above 0 and the limit at least 5 repeats, not {resolution} and {most}"
         )
@@ -174,6 +171,6 @@ def repeats_for_resolution(
         )
 
     goal = math.log1p(resolution)
-    widths = {repeats: mean_half_width(repeats) for repeats in range(MIN_BLOCKS, most + 1)}
+    widths = {repeats: mean_half_width(repeats) for repeats in range(REPEATS_LEAST, most + 1)}
     repeats = next((repeats for repeats, width in widths.items() if width <= goal), most)
     return RepeatsNeeded(repeats, math.expm1(widths[repeats]), widths[repeats] <= goal)

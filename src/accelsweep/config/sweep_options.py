@@ -23,6 +23,9 @@ THRESHOLD, CONFIDENCE = 0.02, 0.95
 RESOLUTION, REPEATS_MOST = 0.1, 20
 """Defaults for `repeats: auto`."""
 
+REPEATS_LEAST = 5
+"""The minimum total number of blocks with `repeats: auto`; published results require at least this many."""
+
 
 class Limits(Frozen):
     """Bounds on a run, a block and a sweep; raising them does not require remeasuring anything.

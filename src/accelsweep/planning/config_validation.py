@@ -16,13 +16,12 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from accelsweep import registry
-from accelsweep.analysis.statistical_power import MIN_BLOCKS
 from accelsweep.config.grid import CheckedPoint
 from accelsweep.config.prices import Prices
 from accelsweep.config.schema import CONFIG_KEYS, MODELS, OPTIONAL_PARTS, changed, to_dataclass
 from accelsweep.config.setting import PLAN_KEYS, abbreviate_home, override_value
 from accelsweep.config.site import NodeKind, Site
-from accelsweep.config.sweep_options import PILOT_BLOCKS, Analysis, BlockOptions, Limits, Options
+from accelsweep.config.sweep_options import PILOT_BLOCKS, REPEATS_LEAST, Analysis, BlockOptions, Limits, Options
 from accelsweep.config.value_errors import FileOf, validated
 from accelsweep.errors import InputError, nearest
 from accelsweep.plain_json import canonical_json
@@ -31,6 +30,7 @@ from accelsweep.run_config import THREADS_VARIABLE, LearningRate, Measure, Setti
 from accelsweep.schedulers.slurm import refuse_unfit_slurm
 from accelsweep.tasks import task_of, tasks, unused_keys
 from accelsweep.trainer_arguments import (
+    DEFAULTS,
     RESERVED_ARGUMENTS,
     requested_length,
     reserved_message,
@@ -216,14 +216,14 @@ def check_plan_config(values: Mapping[str, Any], file_of: FileOf) -> tuple[Optio
 
 def _auto_repeats(values: Mapping[str, Any], file_of: FileOf) -> dict[str, Any]:
     """Return the options for `repeats: auto`, which starts with a pilot; empty if `repeats` is a number."""
-    repeats, most = values.get("repeats"), values.get("repeats_most", MIN_BLOCKS)
+    repeats, most = values.get("repeats"), values.get("repeats_most", REPEATS_LEAST)
     if not isinstance(repeats, str):
         return {}
     if repeats != "auto":
         raise InputError(f"repeats={repeats}: must be a number of at least 1, or auto; look in {file_of('repeats')}")
-    if isinstance(most, int) and most < MIN_BLOCKS:
+    if isinstance(most, int) and most < REPEATS_LEAST:
         raise InputError(
-            f"repeats_most={most}: repeats=auto needs at least {MIN_BLOCKS} blocks for its intervals to be valid; "
+            f"repeats_most={most}: repeats=auto needs at least {REPEATS_LEAST} blocks for its intervals to be valid; "
             f"look in {file_of('repeats_most')}"
         )
     return {"repeats": PILOT_BLOCKS, "auto_repeats": True}
@@ -397,9 +397,15 @@ def _refuse_conflicts(config: SettingConfig, limits: Limits, file_of: FileOf) ->
             hint = nearest(name, sorted(known))
             raise InputError(f"trainer.{name} is not an argument of Lightning's Trainer{hint}; {where}")
     requested_length(config.trainer)
-    strategy, known = config.trainer.get("strategy"), strategy_names()
+    strategy = config.trainer.get("strategy")
     # Other packages may register strategies, so only apparent misspellings are rejected.
-    if isinstance(strategy, str) and known and strategy not in known and (hint := nearest(strategy, sorted(known))):
+    if (
+        isinstance(strategy, str)
+        and strategy != DEFAULTS["strategy"]  # whose check needs none of Lightning's sources
+        and (known := strategy_names())
+        and strategy not in known
+        and (hint := nearest(strategy, sorted(known)))
+    ):
         raise InputError(
             f"trainer.strategy={strategy}: Lightning has no such strategy{hint}; look in {file_of('trainer.strategy')}"
         )

@@ -13,7 +13,6 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from accelsweep.analysis.statistical_power import smallest_visible_effect
 from accelsweep.config.prices import usd_per_hour_on
 from accelsweep.config.setting import Setting, label
 from accelsweep.devices.cpu import emulated_formats, number_format
@@ -339,6 +338,8 @@ def visible_effect(plan: Plan, noise: float | None = None) -> VisibleEffect:
     assumption = f"{per_run:.1%} noise between runs ({source}), {count_of(family, 'comparison')}, {POWER:.0%} chance"
     if family < 1:
         return VisibleEffect(None, assumption, "there is no other setting to compare the baseline with")
+    from accelsweep.analysis.statistical_power import smallest_visible_effect  # scipy, if there is something to compare
+
     effect = smallest_visible_effect(
         options.repeats,
         paired,

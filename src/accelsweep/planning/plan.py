@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from accelsweep import registry
-from accelsweep.analysis.statistical_power import MIN_BLOCKS
 from accelsweep.config.setting import Setting, label
-from accelsweep.config.sweep_options import LOOKS, Options
+from accelsweep.config.sweep_options import LOOKS, REPEATS_LEAST, Options
 from accelsweep.config.versions import Version
 from accelsweep.errors import AccelsweepError, DamagedFile, InputError
 from accelsweep.files import set_aside, write_bytes_atomically
@@ -261,7 +260,7 @@ def _pilot_note(options: Options) -> tuple[str, ...]:
         return ()
     return (
         "repeats=auto: these blocks are the pilot; `accelsweep run` then measures as many as its noise requires, "
-        f"{MIN_BLOCKS} to {options.repeats_most} blocks in total",
+        f"{REPEATS_LEAST} to {options.repeats_most} blocks in total",
     )
 
 

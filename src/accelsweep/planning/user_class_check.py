@@ -51,20 +51,23 @@ def _look_up(key: str, target: str, path: ImportPath) -> None:
     places = spec_paths(package_spec(package, path))
     if not places:
         return  # built-in, or not found, in which case `source_digests` reports it
-    place = places[0]
-    for part in parts:
+    place, foreign = places[0], package != _OURS and not path.is_user_code(places[0])
+    for number, part in enumerate(parts, start=1):
+        submodule = _submodule(place, part)
+        if foreign and submodule is not None and number < len(parts):
+            place = submodule  # as in torch.optim.SGD, without parsing all of torch/__init__.py
+            continue
         source = place / "__init__.py" if place.is_dir() else place
         names = _bound_names(source.read_bytes(), package) if source.is_file() else frozenset[str]()
         if names is None and package == _OURS:
             names = frozenset()  # accelsweep's lazily imported names are for notebooks
-        submodule = _submodule(place, part)
         if names is None:
-            if not (submodule and submodule.is_dir() and part == parts[-1]):
+            if not (submodule and submodule.is_dir() and number == len(parts)):
                 return
         elif part in names:
             return
         if submodule is None:
-            if source.suffix == ".py" and (path.is_user_code(places[0]) or package == _OURS):
+            if source.suffix == ".py" and not foreign:
                 hint = nearest(part, sorted(names or ()))
                 raise InputError(f"{key}={target}: {source} has no '{part}'{hint}; {_FORM}")
             return
