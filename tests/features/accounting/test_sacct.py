@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from accelsweep.features.accounting import sacct
 from accelsweep.features.accounting.sacct import (
     NO_ENERGY,
     STEPS_ONLY,
@@ -103,6 +104,22 @@ def test_without_sacct_each_job_gets_the_reason_and_known_accounts_are_kept(
     before = accounting_file(submitted).stat().st_mtime_ns
     note_accounts(submitted)
     assert accounting_file(submitted).stat().st_mtime_ns == before, "nothing new is nothing to write"
+
+
+@pytest.mark.parametrize("blocks_ended", [True, False])
+def test_only_once_all_blocks_have_ended_is_the_end_of_a_job_awaited(
+    submitted: SweepFolder, monkeypatch: pytest.MonkeyPatch, *, blocks_ended: bool
+) -> None:
+    """Slurm's controller tells its database a little later than the jobs end."""
+    job = "{}|{}|cpu|1|n1|2026-11-23T10:00:00|2026-11-23T10:00:05|{}|60||/home\n"
+    running = "".join(job.format(number, "RUNNING", "Unknown") for number in (21, 22))
+    ended = running.replace("RUNNING", "COMPLETED").replace("Unknown", "2026-11-23T10:01:05")
+    listings = iter([running, ended])
+    monkeypatch.setattr(sacct, "_starts", lambda *_: [start for start, _ in read_starts(next(listings))])
+    note_accounts(submitted, blocks_ended=blocks_ended)
+    jobs = Accounting.read(accounting_file(submitted)).jobs
+    expected = "COMPLETED" if blocks_ended else None
+    assert {number: jobs[number].state for number in ("21", "22")} == {"21": expected, "22": expected}
 
 
 def test_a_local_sweep_does_not_ask_sacct(example_sweep: SweepFolder) -> None:
