@@ -3,13 +3,15 @@ r"""Time what people wait for, in this checkout and in an older one that take tu
     python benchmarks/waits.py OLDER_CHECKOUT [--pairs 5] [--only first-run,report] [--out docs/evidence/waits.md]
 
 Both checkouts use the interpreter of this process, so their packages are the same; only `set-up` makes virtual
-environments of its own. Each wait is that of whole processes. The order within a pair is random. Shown is the median,
-and the ratio's 95 % interval over the pairs. Run it on a machine that does nothing else.
+environments of its own, and `slurm-job` starts the test cluster (tests/slurm/cluster.sh: root, Debian's Slurm). Each
+wait is that of whole processes. The order within a pair is random. Shown is the median, and the ratio's 95 % interval
+over the pairs. Run it on a machine that does nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -21,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +34,7 @@ from accelsweep.devices.cpu import cpu_model
 from accelsweep.devices.linux import usable_cores
 
 HERE = Path(__file__).resolve().parents[1]
+CLUSTER = HERE / "tests" / "slurm" / "cluster.sh"
 
 TINY = """\
 # @package _global_
@@ -156,6 +159,38 @@ def report(checkout: Checkout) -> Readings:
     return {**usage, "MB of HTML": (home / "reports" / "large" / "index.html").stat().st_size / 1e6}
 
 
+def slurm_job(checkout: Checkout) -> Readings:
+    """Four Slurm jobs of one run each, one after the other: how long a job lasts beyond its run, on average."""
+    with tempfile.TemporaryDirectory(dir=checkout.home) as folder:
+        home = Path(folder)
+        _write_experiment(home)
+        (site := home / "conf" / "site" / "box.yaml").parent.mkdir()
+        shutil.copyfile(CLUSTER.with_name("site.yaml"), site)
+        command = ("run", "experiment=tiny", "repeats=4", "site=box", "--profile", "slurm", "--jobs", "1")
+        _, usage = checkout.accelsweep(*command, folder=home)
+        records = [json.loads(path.read_text("utf-8"))["body"] for path in home.glob("sweeps/tiny/runs/*/record.json")]
+        jobs = {record["environment"]["before"]["variables"]["SLURM_JOB_ID"] for record in records}
+        seconds = sum(map(_job_seconds, jobs)) - sum(record["wall_seconds"] for record in records)
+        return {"s of a job beyond its run": seconds / len(jobs), "s": usage["s"]}
+
+
+def _job_seconds(number: str) -> float:
+    """Return how long a Slurm job ran, from times in whole seconds."""
+    told = subprocess.run(["scontrol", "show", "job", number], check=True, capture_output=True, text=True).stdout
+    start, end = (datetime.fromisoformat(time) for time in re.findall(r"\b(?:StartTime|EndTime)=(\S+)", told))
+    return (end - start).total_seconds()
+
+
+@contextlib.contextmanager
+def slurm_cluster() -> Iterator[None]:
+    """Run the test cluster within the block."""
+    subprocess.run([CLUSTER, "up"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([CLUSTER, "down"], check=True)
+
+
 def _write_experiment(home: Path) -> None:
     folder = home / "conf" / "experiment"
     folder.mkdir(parents=True)
@@ -169,6 +204,7 @@ WAITS: Mapping[str, tuple[str, Callable[[Checkout], Readings]]] = {
     "first-run": ("a sweep of one tiny run, with report and MLflow", first_run),
     "twelve-runs": ("a sweep of twelve tiny runs, with report and MLflow", twelve_runs),
     "report": ("collect, analyse and report 10,000 runs", report),
+    "slurm-job": ("a sweep of four Slurm jobs of one tiny run", slurm_job),
 }
 """Name -> what is waited for, and the function that measures it once."""
 
@@ -221,11 +257,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the table here as well")
     options = parser.parse_args()
     found: dict[str, tuple[list[Readings], list[Readings]]] = {}
-    with tempfile.TemporaryDirectory() as place:
+    with contextlib.ExitStack() as stack:
+        place = stack.enter_context(tempfile.TemporaryDirectory())
         checkouts = [Checkout(options.older.resolve(), Path(place, "older")), Checkout(HERE, Path(place, "newer"))]
         for checkout in checkouts:
             checkout.home.mkdir()
         for name in options.only.split(","):
+            if name == "slurm-job":
+                stack.enter_context(slurm_cluster())
             for warm_up in checkouts:  # fills the caches: not counted
                 if name != "set-up":
                     WAITS[name][1](warm_up)
