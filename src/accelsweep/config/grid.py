@@ -216,24 +216,41 @@ class _Composition:
         self.leaves = {key for key, node in raw.items() if type(node) is AnyNode}
         self._interpolations = {key: str(node._value()) for key, node in raw.items() if node._is_interpolation()}
         self._referenced = referenced_names(self._interpolations.values())
-        self._resolved: dict[tuple[Any, ...], tuple[dict[str, Any], dict[str, Any]]] = {}
+        self._places: dict[str, tuple[str, bool]] = {}
+        self._resolved: dict[tuple[tuple[str, str], ...], tuple[dict[str, Any], dict[str, Any]]] = {}
+        self._parts: dict[tuple[Any, ...], Any] = {}
 
     def resolved(self, values: dict[str, Any], auto: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Insert the plain `values` and return the resolved scientific config and plan config."""
+        """Insert the plain `values` and return the resolved scientific config and plan config.
+
+        Results share the top-level parts in which they agree, so that each part is checked only once.
+        """
         if values.get("accelerator") == "auto":
             values = {**values, "accelerator": auto}
-        resolving = tuple((key, type(value), value) for key, value in values.items() if self._must_resolve(key))
-        if resolving not in self._resolved:
-            self._resolved[resolving] = self._resolve(values, auto)
-        config, plan_config = self._resolved[resolving]
+        resolving: list[tuple[str, str]] = []
+        replaced: dict[str, list[tuple[str, str]]] = {}
         for key, value in values.items():
-            if not self._must_resolve(key):
-                config = _with_leaf(config, key.split("."), value)
-        return config, plan_config
+            head, must_resolve = self._place(key)
+            (resolving if must_resolve else replaced.setdefault(head, [])).append((key, repr(value)))
+        resolved = tuple(resolving)
+        if resolved not in self._resolved:
+            self._resolved[resolved] = self._resolve(values, auto)
+        config, plan_config = self._resolved[resolved]
+        for head, leaves in replaced.items():
+            if (known := (resolved, *leaves)) not in self._parts:
+                part = config
+                for key, _ in leaves:
+                    part = _with_leaf(part, key.split("."), values[key])
+                self._parts[known] = part[head]
+        return {**config, **{head: self._parts[resolved, *leaves] for head, leaves in replaced.items()}}, plan_config
 
-    def _must_resolve(self, key: str) -> bool:
-        parts = key.split(".")
-        return self._referenced is None or parts[0] in PLAN_KEYS or not self._referenced.isdisjoint(parts)
+    def _place(self, key: str) -> tuple[str, bool]:
+        """Return the top-level key above `key`, and whether interpolations must be resolved again if it changes."""
+        if key not in self._places:
+            parts = key.split(".")
+            referenced = self._referenced is None or not self._referenced.isdisjoint(parts)
+            self._places[key] = parts[0], parts[0] in PLAN_KEYS or referenced
+        return self._places[key]
 
     def _resolve(self, values: Mapping[str, Any], auto: str) -> tuple[dict[str, Any], dict[str, Any]]:
         for config in (self._config, self._scientific):

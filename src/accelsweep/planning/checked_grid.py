@@ -172,12 +172,7 @@ def _checked_grid(
         )
         expanded = next(filter(None, by_features), None) or GridPoints(expand(composer, grid, auto), (), "")
     groups = composer.loader.get_group_options("", results_filter=ObjectType.GROUP)
-
-    check_part = config_validation.PartCheck(home, file_of)
-
-    def check(config: dict[str, Any], added: frozenset[str]) -> SettingConfig:
-        return config_validation.check_setting_config(config, added, groups, check_part, file_of)
-
+    check = config_validation.SettingCheck(home, groups, file_of)
     points = _checked_points(expanded, plan_config, check, search_results)
     every = list(points.values())
     for number, rule in enumerate(rules):
@@ -265,7 +260,9 @@ def _checked_points(
     """Return the grid's distinct points, keyed by setting name."""
     points: dict[str, CheckedPoint] = {}
     for point in expanded.points:
-        _refuse_different_plan_config(plan_config, point)
+        if point.plan_config is not plan_config:  # nearly all points share one
+            _refuse_different_plan_config(plan_config, point)
+            plan_config = point.plan_config
         checked = _checked_point(point, expanded.option, check, search_results)
         points.setdefault(setting_name(checked.config.raw), checked)
     return auto_batch_size.with_batch_size_axis(points)

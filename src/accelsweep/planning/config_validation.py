@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
@@ -60,52 +60,85 @@ _PARTS: Mapping[str, type[BaseModel]] = {
 """Top-level key -> the model that allows no other keys in it."""
 
 
-class PartCheck:
-    """Checks each top-level part of the settings' configs: that it can be written, and its keys if they are known.
+class _Part(NamedTuple):
+    """A top-level part of a checked config, and its form in `SettingConfig.raw` and in the field of its name."""
 
-    Settings of a grid share the parts in which they agree (see `config.grid`), so a part is checked only once.
+    given: Any
+    raw: Any
+    typed: Any
+
+
+class SettingCheck:
+    """Checks the configs of a grid's settings.
+
+    Settings share the parts in which they agree (see `config.grid`). Parts from which valid settings have been built
+    are put together without being checked again.
     """
 
-    def __init__(self, home: Path, file_of: FileOf) -> None:
-        self._home, self._file_of = home, file_of
-        self._checked: dict[tuple[str, int], tuple[Any, Any]] = {}  # keeps the parts, so that no ID is used again
+    def __init__(self, home: Path, groups: Sequence[str], file_of: FileOf) -> None:
+        """Create a check that abbreviates paths in `home` and allows keys that are config groups (`groups`)."""
+        self._home, self._groups, self._file_of = home, groups, file_of
+        self._valid_keys: set[tuple[tuple[str, ...], frozenset[str]]] = set()
+        self._parts: dict[tuple[str, int], _Part] = {}  # keeps the given parts, so that no ID is used again
+        self._models = registry.config_models("")
 
-    def __call__(self, key: str, part: Any) -> Any:
-        """Return the part with paths relative to `home` (`abbreviate_home`); raise InputError for any error in it."""
-        if (known := self._checked.get((key, id(part)))) is not None:
-            return known[1]
+    def __call__(self, config: dict[str, Any], added: frozenset[str]) -> SettingConfig:
+        """Return the checked scientific config, with environment values as strings; raise InputError for any error.
+
+        Unknown top-level keys must be added with `+key=` (`added`) or be config groups.
+        """
+        keys = tuple(config)
+        known = [self._parts.get((key, id(part))) for key, part in config.items()]
+        parts = {key: part for key, part in zip(keys, known, strict=True) if part is not None}
+        if len(parts) < len(keys) or (keys, added) not in self._valid_keys:
+            return self._learned(config, added)
+        raw = {key: part.raw for key, part in parts.items()}
+        self._check_features(raw)
+        checked = SettingConfig(raw, **{key: parts[key].typed for key in CONFIG_KEYS if key in parts})
+        _refuse_contradictions(checked)
+        return checked
+
+    def _learned(self, config: dict[str, Any], added: frozenset[str]) -> SettingConfig:
+        """Check a config with new parts, and remember its parts."""
+        _refuse_unknown_keys(config, added, self._groups, self._file_of)
+        for key in CONFIG_KEYS:
+            if key not in config and key != "entry":  # which planning adds
+                raise InputError(f"the key '{key}' is missing; look in {self._file_of(key)}")
+        given = {key: self._frozen(key, part) for key, part in config.items()}
+        self._check_features(given)
+        valid = validated(MODELS[SettingConfig], given, "", self._file_of)
+        checked = to_dataclass(SettingConfig, valid, given)
+        validated(MODELS[LearningRate], checked.optimizer or {}, "optimizer", self._file_of)
+        _refuse_contradictions(checked)
+        converted = {"precision": checked.precision, "env": checked.env}
+        if any(given[key] != value for key, value in converted.items()):
+            checked = changed(checked, **converted)
+        for key, part in config.items():
+            typed = getattr(checked, key) if key in CONFIG_KEYS else None
+            self._parts.setdefault((key, id(part)), _Part(part, checked.raw[key], typed))
+        self._valid_keys.add((tuple(config), added))
+        return checked
+
+    def _frozen(self, key: str, part: Any) -> Any:
+        """Return a part with paths relative to `home` (`abbreviate_home`); raise InputError for any error in it."""
+        if (known := self._parts.get((key, id(part)))) is not None:
+            return known.raw
         refuse_unwritable(part, f"{key}.")
         abbreviated = abbreviate_home(part, self._home)
         if key in _PARTS:
             validated(_PARTS[key], abbreviated, key, self._file_of, extra="forbid")
-        self._checked[key, id(part)] = (part, abbreviated)
         return abbreviated
 
+    def _check_features(self, config: Mapping[str, Any]) -> None:
+        for model in self._models:
+            given = {key: config[key] for key in model.model_fields if config.get(key) is not None}
+            validated(model, given, "", self._file_of, extra="forbid")
 
-def check_setting_config(
-    config: dict[str, Any], added: frozenset[str], groups: Sequence[str], check_part: PartCheck, file_of: FileOf
-) -> SettingConfig:
-    """Return the checked scientific config, with environment values as strings; raise InputError for any error in it.
 
-    Unknown top-level keys must be added with `+key=` (`added`) or be config groups (`groups`).
-    """
-    _refuse_unknown_keys(config, added, groups, file_of)
-    for key in CONFIG_KEYS:
-        if key not in config and key != "entry":  # which planning adds
-            raise InputError(f"the key '{key}' is missing; look in {file_of(key)}")
-    config = {key: check_part(key, part) for key, part in config.items()}
-    for model in registry.config_models(""):
-        given = {key: config[key] for key in model.model_fields if config.get(key) is not None}
-        validated(model, given, "", file_of, extra="forbid")
-    checked = to_dataclass(SettingConfig, validated(MODELS[SettingConfig], config, "", file_of), config)
-    validated(MODELS[LearningRate], checked.optimizer or {}, "optimizer", file_of)
-    _check_threads(checked)
-    _refuse_conflicting_keys(checked)
-    _check_token_budget(checked)
-    converted = {"precision": checked.precision, "env": checked.env}
-    if all(config[key] == value for key, value in converted.items()):
-        return checked
-    return changed(checked, **converted)
+def _refuse_contradictions(config: SettingConfig) -> None:
+    _check_threads(config)
+    _refuse_conflicting_keys(config)
+    _check_token_budget(config)
 
 
 def _check_threads(config: SettingConfig) -> None:
