@@ -4,13 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
 
 def canonical_json(value: Any) -> str:
     """Return the canonical JSON of `value`: sorted keys, no spaces, UTF-8. Raises ValueError for NaN and infinities."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+class SharedJson:
+    """Returns the canonical JSON of mappings that share values, such as a grid's configs; each value is written once.
+
+    `without` is applied to each item of a mapping first, and may remove it. Values must not be modified.
+    """
+
+    def __init__(self, without: Callable[[dict[str, Any]], Mapping[str, Any]] = dict) -> None:
+        self._without = without
+        self._items: dict[tuple[str, int], tuple[Any, str]] = {}  # keeps the values, so that no ID is used again
+
+    def __call__(self, mapping: Mapping[str, Any]) -> str:
+        """Return what `canonical_json` returns for the mapping without what is removed."""
+        items = []
+        for key in sorted(mapping):
+            value = mapping[key]
+            if (known := self._items.get((key, id(value)))) is None:
+                known = self._items[key, id(value)] = value, canonical_json(self._without({key: value}))[1:-1]
+            items.append(known[1])
+        return f"{{{','.join(filter(None, items))}}}"
 
 
 def parse_json(text: str) -> Any:

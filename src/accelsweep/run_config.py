@@ -12,11 +12,10 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from accelsweep.errors import InputError
-from accelsweep.plain_json import NO_OTHER_FIELDS, canonical_json, sha256_text
+from accelsweep.plain_json import NO_OTHER_FIELDS
 from accelsweep.tasks import task_of
 
 
@@ -327,11 +326,6 @@ class SettingConfig:
         return isinstance(other, SettingConfig) and self.raw == other.raw
 
     __hash__ = None  # type: ignore[assignment]  # key order does not affect equality
-
-    @cached_property
-    def digest(self) -> str:
-        """The SHA-256 of the mapping, used to name the blocks that contain the setting."""
-        return sha256_text(canonical_json(self.raw))
 
     @property
     def version(self) -> Identity | None:

@@ -16,6 +16,7 @@ from accelsweep.config.setting import (
     scientific,
     series_label,
     setting_name,
+    setting_names,
     shared_devices,
     shared_label,
 )
@@ -62,6 +63,17 @@ def test_a_key_at_its_default_is_no_part_of_a_settings_name(change):
 )
 def test_a_key_at_another_value_is_part_of_a_settings_name(change, default):
     assert setting_name(CONFIG | change) != setting_name(CONFIG | default)
+
+
+@pytest.mark.parametrize("keys_first", [False, True])
+def test_settings_of_a_grid_have_the_names_that_each_has_alone(keys_first):
+    """Parts are shared, equal or different, at a default or not, and in any order."""
+    shared = {"measure": MEASURE, "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.1}, "mine": "ä\n"}
+    changes = [{}, {"batch_size": 33}, {"threads": 1}, {"threads": None}, {"loader": {}}, {"a": {}}, {"z": [1.0, 1]}]
+    changes += [{"measure": MEASURE | {"headroom": 0.1}}, {"measure": MEASURE | {"probe_steps": 0}}, {"repeats": 5}]
+    configs = [change | CONFIG | shared if keys_first else CONFIG | shared | change for change in changes]
+    name_of = setting_names()
+    assert [name_of(config) for config in configs] == [setting_name(config) for config in configs]
 
 
 def test_the_defaults_are_those_that_named_all_settings_so_far():

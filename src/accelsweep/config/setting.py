@@ -13,7 +13,7 @@ from typing import Any
 from accelsweep.config.schema import Config, checked_config, without_defaults
 from accelsweep.devices.kinds import kind_or_unknown
 from accelsweep.json_documents import Frozen
-from accelsweep.plain_json import canonical_json, sha256_text
+from accelsweep.plain_json import SharedJson, canonical_json, sha256_text
 from accelsweep.redaction import masked
 from accelsweep.run_config import SettingConfig
 
@@ -63,7 +63,21 @@ def setting_name(config: Mapping[str, Any]) -> str:
     paths affect the name, because a different path may be on a different disk. Paths under the working directory are
     frozen with `HOME_PLACEHOLDER`, so moving a project as a whole preserves its setting names.
     """
-    return sha256_text(canonical_json(without_defaults(scientific(config))))[:12]
+    return _name(canonical_json(_identity(config)))
+
+
+def setting_names() -> Callable[[Mapping[str, Any]], str]:
+    """Return `setting_name` for the configs of a grid; a part that settings share is written as JSON only once."""
+    json_of = SharedJson(_identity)
+    return lambda config: _name(json_of(config))
+
+
+def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
+    return without_defaults(scientific(config))
+
+
+def _name(identity: str) -> str:
+    return sha256_text(identity)[:12]
 
 
 def abbreviate_home(config: Any, home: Path) -> Any:

@@ -17,7 +17,7 @@ from accelsweep.config.grid import CheckedPoint, GridPoint, GridPoints, expand, 
 from accelsweep.config.hydra import ENTRY_CONFIG_NAME, Composer, hydra_key_notes
 from accelsweep.config.hydra_errors import defining_file, dotted_keys, suggestion
 from accelsweep.config.schema import CONFIG_KEYS
-from accelsweep.config.setting import PLAN_KEYS, Setting, abbreviate_home, setting_name
+from accelsweep.config.setting import PLAN_KEYS, Setting, abbreviate_home, setting_names
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Options
 from accelsweep.config.value_errors import FileOf
@@ -259,12 +259,13 @@ def _checked_points(
 ) -> dict[str, CheckedPoint]:
     """Return the grid's distinct points, keyed by setting name."""
     points: dict[str, CheckedPoint] = {}
+    name_of = setting_names()
     for point in expanded.points:
         if point.plan_config is not plan_config:  # nearly all points share one
             _refuse_different_plan_config(plan_config, point)
             plan_config = point.plan_config
         checked = _checked_point(point, expanded.option, check, search_results)
-        points.setdefault(setting_name(checked.config.raw), checked)
+        points.setdefault(name_of(checked.config.raw), checked)
     return auto_batch_size.with_batch_size_axis(points)
 
 

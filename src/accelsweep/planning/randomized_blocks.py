@@ -18,7 +18,7 @@ from accelsweep.config.setting import Setting
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Options
 from accelsweep.errors import InputError
-from accelsweep.plain_json import canonical_json, sha256_text
+from accelsweep.plain_json import SharedJson, canonical_json, sha256_text
 from accelsweep.planning.resources import combined, fits_in, max_runs_within, required_resources, resource_class
 from accelsweep.records.plan import Block, PlannedBlock, axes_without_version
 from accelsweep.run_config import Run
@@ -45,6 +45,12 @@ class DesignInput:
     def needs(self) -> dict[str, Resources]:
         """The resources that a single run of each setting requires."""
         return {name: required_resources(setting.config, self.site) for name, setting in self.settings.items()}
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """The SHA-256 of each setting's config, used to name the blocks that contain the setting."""
+        json_of = SharedJson()
+        return {name: sha256_text(json_of(setting.config.raw)) for name, setting in self.settings.items()}
 
 
 @dataclass(frozen=True)
@@ -248,7 +254,7 @@ def new_block(runs: Sequence[Run], task: DesignInput) -> Block:
     # Resources are not part of the name because limits may change, whereas runs may not.
     default_seeds = {run.name: block.configs[run.setting].seed + run.repeat for run in block.runs}
     names = [run.name if run.seed == default_seeds[run.name] else f"{run.name}/{run.seed}" for run in block.runs]
-    digests = {name: config.digest for name, config in block.configs.items()}
+    digests = {name: task.digests[name] for name in block.configs}
     content = canonical_json([block.sweep, order_seed, names, digests])
     return block.model_copy(update={"name": f"b{sha256_text(content)[:12]}"})
 
