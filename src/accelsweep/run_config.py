@@ -456,7 +456,7 @@ class RunName(NamedTuple):
     repeat: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Run:
     """One repeat of one setting, which is the unit of measurement.
 

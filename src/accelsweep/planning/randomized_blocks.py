@@ -7,7 +7,6 @@ immutable: a larger plan puts its additional runs into new blocks with new repea
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Options
 from accelsweep.errors import InputError
 from accelsweep.plain_json import SharedJson, canonical_json, sha256_text
-from accelsweep.planning.resources import combined, fits_in, max_runs_within, required_resources, resource_class
+from accelsweep.planning.resources import combined, fits_in, max_runs_within, resource_class, resources_of
 from accelsweep.records.plan import Block, PlannedBlock, axes_without_version
 from accelsweep.run_config import Run
 from accelsweep.schedulers.protocol import Resources
@@ -44,7 +43,12 @@ class DesignInput:
     @cached_property
     def needs(self) -> dict[str, Resources]:
         """The resources that a single run of each setting requires."""
-        return {name: required_resources(setting.config, self.site) for name, setting in self.settings.items()}
+        return resources_of({name: setting.config for name, setting in self.settings.items()}, self.site)
+
+    def allocation(self, settings: Iterable[str], runs: int) -> Resources:
+        """Return an allocation for `runs` runs of these settings."""
+        needs = {id(need): need for need in map(self.needs.__getitem__, settings)}  # many settings share theirs
+        return combined(list(needs.values()), runs, self.options.limits)
 
     @cached_property
     def digests(self) -> dict[str, str]:
@@ -88,7 +92,9 @@ class RepeatNumbering:
 
 def _next_unused(used: set[int], first: int) -> int:
     """Return the smallest number that is at least `first` and not in `used`, and add it to `used`."""
-    number = next(number for number in itertools.count(first) if number not in used)
+    number = first
+    while number in used:
+        number += 1
     used.add(number)
     return number
 
@@ -98,7 +104,7 @@ def block_design(task: DesignInput, existing: Sequence[Block]) -> BlockDesign:
 
     Raises InputError if `block.minutes` is too short for a single run.
     """
-    for setting in task.settings:
+    for setting in {task.needs[name].node_kind: name for name in task.settings}.values():
         max_runs_per_block(task, setting)
     blocks = {block.name: block for block in existing}
     wanted = _wanted_runs(existing, task)
@@ -197,7 +203,7 @@ def _baseline_fits(members: Sequence[str], task: DesignInput) -> bool:
     if task.site.scheduler == "local":
         return True
     baseline = task.needs[task.baseline]
-    allocation = combined([task.needs[name] for name in members], 1, task.options.limits)
+    allocation = task.allocation(members, 1)
     if task.site.of_kind(allocation.node_kind).jobs.exclusive:  # it may request all cores of its nodes
         allocation = allocation.model_copy(update={"cpus": max(allocation.cpus, baseline.cpus)})
     return fits_in(baseline, allocation)
@@ -242,14 +248,14 @@ def new_block(runs: Sequence[Run], task: DesignInput) -> Block:
     """Return a block of these runs in random order, named by a hash of its content."""
     order_seed = int(sha256_text(canonical_json([task.sweep, sorted(run.name for run in runs)]))[:8], 16)
     settings = [task.settings[run.setting] for run in runs]
-    block = Block(
+    block = Block.model_construct(  # not validated, because the parts are valid and many
         name="",
         sweep=task.sweep,
         order_seed=order_seed,
         runs=tuple(in_random_order(runs, order_seed)),
         configs={setting.name: setting.config for setting in settings},
         axes={setting.name: setting.axes for setting in settings},
-        resources=combined([task.needs[setting.name] for setting in settings], len(runs), task.options.limits),
+        resources=task.allocation((run.setting for run in runs), len(runs)),
     )
     # Resources are not part of the name because limits may change, whereas runs may not.
     default_seeds = {run.name: block.configs[run.setting].seed + run.repeat for run in block.runs}
@@ -268,8 +274,8 @@ def planned_block(block: Block, wanted: Sequence[Run], task: DesignInput) -> Pla
     """Return a block as listed in the manifest, with its `wanted` runs."""
     names = {run.name for run in wanted}
     runs = [run for run in block.runs if run.name in names]
-    needs = list({run.setting: task.needs[run.setting] for run in runs}.values())
-    resources = combined(needs, len(runs), task.options.limits).model_copy(update={"node": block.resources.node})
+    resources = task.allocation((run.setting for run in runs), len(runs))
+    resources = resources.model_copy(update={"node": block.resources.node})
     return PlannedBlock(name=block.name, runs=tuple(run.name for run in runs), resources=resources)
 
 

@@ -7,7 +7,7 @@ is the total over all nodes, and `minutes` is the sum of all runs' time limits p
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from accelsweep.config.site import NodeKind, Site
@@ -125,6 +125,18 @@ def required_resources(config: SettingConfig, site: Site) -> Resources:
     return _resources(
         site_for(config, site), kind, config.accelerator, config.devices, config.num_nodes, config.fixed_threads
     )
+
+
+def resources_of(configs: Mapping[str, SettingConfig], site: Site) -> dict[str, Resources]:
+    """Return `required_resources` of each config by name; configs with the same requests share them."""
+    known: dict[tuple[Any, ...], Resources] = {}
+    needs = {}
+    for name, config in configs.items():
+        request = (config.accelerator, config.device_model, config.devices, config.num_nodes, config.fixed_threads)
+        if request not in known:
+            known[request] = required_resources(config, site)
+        needs[name] = known[request]
+    return needs
 
 
 def trial_jobs(site: Site) -> tuple[Resources, ...]:
