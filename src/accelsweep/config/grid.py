@@ -44,7 +44,7 @@ _OverrideKind = Literal["choice", "plain", "other"]
 """A config group choice, a plain value that may replace a leaf, or another override that Hydra must compose."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class GridPoint:
     """A grid point: its axis values and its resolved config.
 
@@ -63,7 +63,7 @@ class GridPoint:
     with_batch: Callable[[int], dict[str, Any]] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CheckedPoint:
     """A grid point with a checked config and, if its batch size must be searched for, the config of that search.
 

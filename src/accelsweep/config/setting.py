@@ -6,13 +6,13 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from accelsweep.config.schema import Config, checked_config, without_defaults
+from accelsweep.config.schema import checked_config, without_defaults
 from accelsweep.devices.kinds import kind_or_unknown
-from accelsweep.json_documents import Frozen
 from accelsweep.plain_json import SharedJson, canonical_json, sha256_text
 from accelsweep.redaction import masked
 from accelsweep.run_config import SettingConfig
@@ -38,7 +38,8 @@ HOME_PLACEHOLDER = "{home}"
 """Placeholder for the working directory at the start of a path in a frozen config; runs receive the full path."""
 
 
-class Setting(Frozen):
+@dataclass(frozen=True, slots=True)
+class Setting:
     """A grid point.
 
     `config` is the scientific part of the resolved config. `axes` maps the swept keys, in sweep order, to this
@@ -47,7 +48,7 @@ class Setting(Frozen):
 
     name: str
     axes: dict[str, Any]
-    config: Config
+    config: SettingConfig
     unsupported: str | None = None
 
 
