@@ -446,9 +446,6 @@ class SettingConfig:
         return None if target is None else str(target)
 
 
-_RUN_NAME = re.compile(r"(.+)-r([0-9]+)")
-
-
 class RunName(NamedTuple):
     """The parts of a run's name: the setting's name and the zero-based repeat number."""
 
@@ -479,7 +476,7 @@ class Run:
     @staticmethod
     def parse(name: str) -> RunName:
         """Parse a run's name into setting and repeat. Raises InputError for any other text."""
-        match = _RUN_NAME.fullmatch(name)
-        if match is None:
+        setting, _, repeat = name.rpartition("-r")
+        if not setting or not (repeat.isascii() and repeat.isdecimal()):
             raise InputError(f"{name!r} is not a run name: run names have the form SETTING-rK for repeat K")
-        return RunName(match[1], int(match[2]))
+        return RunName(setting, int(repeat))

@@ -26,5 +26,5 @@ def test_other_work_is_reported_only_if_runs_are_left(
     assert "somebody works here" not in capsys.readouterr().out
 
 
-def _all_settled(_: Path, plan: Plan) -> PlanTable:
-    return plan_table(plan, plan.manifest.wanted_runs())
+def _all_settled(_: Path, plan: Plan, rows: int | None = None) -> PlanTable:
+    return plan_table(plan, plan.manifest.wanted_runs(), rows=rows)

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic import Field
 
@@ -170,12 +170,15 @@ def estimate_remaining(home: Path, plan: Plan) -> PlanEstimate:
     return estimate(plan, earlier.settled, earlier.took)
 
 
-def preview_table(home: Path, plan: Plan) -> PlanTable:
-    """Return the plan as a table, with the settled runs and the durations and noise observed in earlier runs."""
-    return _table(home, plan, _earlier_runs(home, plan))
+def preview_table(home: Path, plan: Plan, rows: int | None = None) -> PlanTable:
+    """Return the plan as a table, with the settled runs and the durations and noise observed in earlier runs.
+
+    The table has at most this number of `rows`, if it is given.
+    """
+    return _table(home, plan, _earlier_runs(home, plan), rows)
 
 
-def _table(home: Path, plan: Plan, earlier: _EarlierRuns) -> PlanTable:
+def _table(home: Path, plan: Plan, earlier: _EarlierRuns, rows: int | None) -> PlanTable:
     from accelsweep.planning.cost_estimate import plan_table
 
     manifest, noise = plan.manifest, None
@@ -184,7 +187,7 @@ def _table(home: Path, plan: Plan, earlier: _EarlierRuns) -> PlanTable:
         from accelsweep.analysis.collect import read_runs
 
         noise = observed_noise(read_runs(SweepFolder(home, manifest.sweep), manifest), manifest)
-    return plan_table(plan, earlier.settled, earlier.took, noise, outdated=earlier.outdated)
+    return plan_table(plan, earlier.settled, earlier.took, noise, outdated=earlier.outdated, rows=rows)
 
 
 _MAX_ROWS = 40
@@ -201,7 +204,7 @@ def preview_plan(home: Path, request: Request, *, keep_profile: bool = False, as
 
     load = OtherLoad()  # is observed while we plan
     plan = plan_to_show(home, request, keep_profile=keep_profile)
-    table = preview_table(home, plan)
+    table = preview_table(home, plan, rows=None if as_json else _MAX_ROWS)
     warnings = _disturbances(plan.manifest, table, load)
     if as_json:
         say(PlanAnswer(**dict(table), warnings=warnings).text())
@@ -211,7 +214,7 @@ def preview_plan(home: Path, request: Request, *, keep_profile: bool = False, as
 
 def show_plan(home: Path, plan: Plan) -> None:
     """Print a plan that is about to be run, and the runs already settled."""
-    _print_plan(home, plan, preview_table(home, plan))
+    _print_plan(home, plan, preview_table(home, plan, rows=_MAX_ROWS))
 
 
 def show_plan_to_run(home: Path, plan: Plan) -> None:
@@ -219,7 +222,7 @@ def show_plan_to_run(home: Path, plan: Plan) -> None:
     earlier, manifest = _earlier_runs(home, plan), plan.manifest
     count = len(manifest.wanted_runs())
     if not count or not earlier.settled.issuperset(manifest.wanted_runs()):
-        _print_plan(home, plan, _table(home, plan, earlier))
+        _print_plan(home, plan, _table(home, plan, earlier, _MAX_ROWS))
         return
     may_grow = manifest.options.auto_repeats or manifest.options.until_decided
     left = "" if may_grow else "; nothing is left to measure"
@@ -231,7 +234,8 @@ def show_plan_to_run(home: Path, plan: Plan) -> None:
 def _print_plan(home: Path, plan: Plan, table: PlanTable, warnings: Iterable[str] = ()) -> None:
     devices = shared_devices(plan.manifest.axes, (setting.config for setting in plan.settings))
     if table.settings:
-        show(_settings_table(table, devices))
+        supported = sum(setting.unsupported is None for setting in plan.manifest.settings)
+        show(_settings_table(table, supported, devices))
     else:
         say(f"{table.sweep}, revision {table.revision}: nothing to measure, because no setting can run{devices}")
     for line in (*_reason_lines(plan.manifest), *summary_lines(table)):
@@ -244,14 +248,14 @@ def _print_plan(home: Path, plan: Plan, table: PlanTable, warnings: Iterable[str
 
 def _reason_lines(manifest: Manifest) -> Iterator[str]:
     """Yield a line for each reason why settings cannot run or are excluded."""
-    labels: dict[tuple[str, str], list[str]] = defaultdict(list)
+    axes: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for setting in manifest.settings:
         if setting.unsupported is not None:
-            labels["unsupported", setting.unsupported].append(label(setting.axes))
+            axes["unsupported", setting.unsupported].append(setting.axes)
     for excluded in manifest.excluded:
-        labels["excluded", excluded.because].append(label(excluded.axes))
-    for (heading, reason), these in labels.items():
-        yield f"{heading}: {len(these)} x {reason} ({these[0]}{', ...' if these[1:] else ''})"
+        axes["excluded", excluded.because].append(excluded.axes)
+    for (heading, reason), these in axes.items():
+        yield f"{heading}: {len(these)} x {reason} ({label(these[0])}{', ...' if these[1:] else ''})"
 
 
 def _disturbances(manifest: Manifest, table: PlanTable, load: OtherLoad) -> tuple[str, ...]:
@@ -279,15 +283,14 @@ def _job_lines(home: Path, manifest: Manifest) -> list[str]:
     return lines
 
 
-def _settings_table(table: PlanTable, devices: str) -> Listing:
+def _settings_table(table: PlanTable, settings: int, devices: str) -> Listing:
     rows = [
-        (row.label, "baseline" if row.baseline else "", str(row.wanted), str(row.settled))
-        for row in table.settings[:_MAX_ROWS]
+        (row.label, "baseline" if row.baseline else "", str(row.wanted), str(row.settled)) for row in table.settings
     ]
-    if len(table.settings) > _MAX_ROWS:
-        rows.append((f"... and {len(table.settings) - _MAX_ROWS} more", "", "", ""))
+    if settings > len(rows):
+        rows.append((f"... and {settings - len(rows)} more", "", "", ""))
     headings = ("setting", "", "runs", "measured already")
-    title = f"{table.sweep}, revision {table.revision}: {len(table.settings)} settings{devices}"
+    title = f"{table.sweep}, revision {table.revision}: {settings} settings{devices}"
     return Listing(title, headings, tuple(rows), numbers=headings[2:])
 
 

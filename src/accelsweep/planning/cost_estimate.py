@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import pairwise
+from itertools import islice, pairwise
 from statistics import fmean, median
 from typing import Annotated, Any, NamedTuple
 
@@ -258,8 +258,9 @@ def estimate(plan: Plan, settled: Collection[str] = (), observed: ObservedTimes 
     blocks = {block: runs for block, runs in blocks.items() if runs}
     runs_left = sum(map(len, blocks.values()))
     breaks = len(blocks) * observed.between_blocks + ASSUMED_AROUND_SECONDS * bool(blocks)
-    spans = {setting.name: _run_span(plan, setting, observed) for setting in plan.settings}
-    allocations = [each for block, runs in blocks.items() for each in _allocations(plan, block, runs, spans)]
+    left = {setting.name: setting for runs in blocks.values() for setting in runs}
+    alone = {name: _allocation(plan, setting, observed) for name, setting in left.items()}
+    allocations = [each for block, runs in blocks.items() for each in _allocations(plan, block, runs, alone)]
     seconds = [each.seconds for each in allocations]
     unpriced = sorted({each.accelerator for each in allocations if each.usd_per_hour is None})
     usd_reason = None if allocations else "no runs are left"
@@ -277,26 +278,25 @@ def estimate(plan: Plan, settled: Collection[str] = (), observed: ObservedTimes 
     )
 
 
-def _run_span(plan: Plan, setting: Setting, observed: ObservedTimes) -> Span:
-    """Return the seconds that one run of the setting takes."""
+def _allocation(plan: Plan, setting: Setting, observed: ObservedTimes) -> _Allocation:
+    """Return the allocation for one run of the setting on one machine."""
     limits, config = plan.manifest.options.limits, setting.config
     expected = observed.seconds(setting.name, config, is_emulated=is_emulated(config, plan.manifest.site))
     # If runs of this setting took less time than the window, the next run is expected to take as little.
     least = min(expected, config.measure.min_seconds)
-    return Span(least, expected, max(expected, (1 + limits.retries) * (limits.run_seconds + limits.stop_grace_seconds)))
+    most = max(expected, (1 + limits.retries) * (limits.run_seconds + limits.stop_grace_seconds))
+    gpus = config.world_size * config.on_gpu
+    return _Allocation(Span(least, expected, most), config.accelerator, gpus, _usd_per_hour(plan, config))
 
 
 def _allocations(
-    plan: Plan, block: PlannedBlock, runs: Sequence[Setting], spans: Mapping[str, Span]
+    plan: Plan, block: PlannedBlock, runs: Sequence[Setting], alone: Mapping[str, _Allocation]
 ) -> list[_Allocation]:
     """Return the allocations for a block's remaining `runs`; a job's upper bound is based on its time limit."""
-    site, seconds = plan.manifest.site, [spans[setting.name] for setting in runs]
+    site, each_alone = plan.manifest.site, [alone[setting.name] for setting in runs]
     if site.scheduler == "local":
-        return [
-            _Allocation(span, config.accelerator, config.world_size * config.on_gpu, _usd_per_hour(plan, config))
-            for span, config in zip(seconds, (setting.config for setting in runs), strict=True)
-        ]
-    total = _sum(seconds)
+        return each_alone
+    total = _sum([each.seconds for each in each_alone])
     limit = 60.0 * block.resources.minutes if block.resources.minutes else total.most
     widest = max((setting.config for setting in runs), key=lambda config: (config.on_gpu, config.world_size))
     gpus, usd = allocated_gpus(block.resources, site), _usd_per_hour(plan, widest)
@@ -414,8 +414,10 @@ def plan_table(
     observed: ObservedTimes | None = None,
     noise: float | None = None,
     outdated: Mapping[str, int] | None = None,
+    *,
+    rows: int | None = None,
 ) -> PlanTable:
-    """Build a plan's table.
+    """Build a plan's table, with at most this number of `rows` of settings that can run, and of those that cannot.
 
     The names of `settled` runs, the `observed` times, the `noise` and the number of `outdated` results, by what has
     changed, come from earlier runs.
@@ -425,14 +427,11 @@ def plan_table(
     return PlanTable(
         sweep=manifest.sweep,
         revision=manifest.revision,
-        settings=tuple(_setting_rows(manifest, settled)),
-        unsupported=tuple(
-            ReasonRow(setting.name, label(setting.axes), setting.axes, setting.unsupported)
-            for setting in manifest.settings
-            if setting.unsupported
-        ),
+        settings=tuple(islice(_setting_rows(manifest, settled), rows)),
+        unsupported=tuple(islice(_unsupported_rows(manifest), rows)),
         excluded=tuple(
-            ReasonRow(None, label(excluded.axes), excluded.axes, excluded.because) for excluded in manifest.excluded
+            ReasonRow(None, label(excluded.axes), excluded.axes, excluded.because)
+            for excluded in manifest.excluded[:rows]
         ),
         blocks=tuple(
             BlockRow(block.name, block.name in new, len(block.runs), len(settled & set(block.runs)), block.resources)
@@ -448,11 +447,17 @@ def plan_table(
 
 
 def _setting_rows(manifest: Manifest, settled: Collection[str]) -> Iterator[SettingRow]:
-    runs = [(run, Run.parse(run).setting) for run in manifest.wanted_runs()]
-    wanted = Counter(setting for _, setting in runs)
-    done = Counter(setting for run, setting in runs if run in settled)
+    runs = manifest.wanted_runs()
+    wanted = Counter(Run.parse(run).setting for run in runs)
+    done = Counter(Run.parse(run).setting for run in runs if run in settled)
     baselines = manifest.baselines
     for setting in manifest.settings:
         if setting.unsupported is None:
             name = setting.name
             yield SettingRow(name, label(setting.axes), setting.axes, name in baselines, wanted[name], done[name])
+
+
+def _unsupported_rows(manifest: Manifest) -> Iterator[ReasonRow]:
+    for setting in manifest.settings:
+        if setting.unsupported:
+            yield ReasonRow(setting.name, label(setting.axes), setting.axes, setting.unsupported)
