@@ -32,7 +32,13 @@ from accelsweep.planning.entry_point import PROJECT_FILE, Project, measured_proj
 from accelsweep.planning.project_config import Compositions, ProjectConfigs
 from accelsweep.planning.project_overrides import DEFAULT_AXES, QUALITY, ProjectGrid
 from accelsweep.planning.resources import is_emulated
-from accelsweep.planning.source_digests import ImportPath, entry_digests, measured_targets, source_digests
+from accelsweep.planning.source_digests import (
+    ImportPath,
+    differing_in_code,
+    entry_digests,
+    measured_targets,
+    source_digests,
+)
 from accelsweep.planning.user_class_overrides import optimizer_notes, with_user_targets
 from accelsweep.records.plan import Excluded, FoundBatch, Manifest, MeasuredProject, TrialFindings
 from accelsweep.run_config import EntryPoint, SettingConfig
@@ -404,7 +410,7 @@ def project_grid(
     user_class_check.refuse_shadows(home)
     grid = checked_grid(Composer.of(home, overrides), overrides, home, search_results)
     path = ImportPath.of_home(home)
-    settings = grid.settings.values()
+    settings = differing_in_code(grid.settings.values())
     user_class_check.refuse_missing_targets((setting.config for setting in settings), path)
     user_class_check.refuse_wrong_arguments(
         (setting.config for setting in settings if setting.unsupported is None), path

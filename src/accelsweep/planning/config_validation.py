@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -340,8 +339,11 @@ def _refuse_unknown_site_keys(site: Any, file_of: FileOf) -> None:
 
 def refuse_unmeasurable(points: Sequence[CheckedPoint], options: Options, file_of: FileOf) -> None:
     """Raise InputError for a setting whose runs would all fail, and for an axis that has no effect."""
+    checks = [registry.load(check) for check in dict.fromkeys(task.check for task in tasks()) if check is not None]
     for point in points:
         _refuse_unfit_task(point.config, options.analysis.rate, file_of)
+        for check in checks:
+            check(point.config, file_of)
         _refuse_conflicts(point.config, options.limits, file_of)
     _refuse_unused_axes(points)
     _refuse_unreferenced_axes(points)
@@ -353,7 +355,7 @@ def _refuse_idle_compile_options(points: Sequence[CheckedPoint]) -> None:
     if any(point.config.compile for point in points):
         return
     for point in points:
-        for name, value in asdict(point.config.compile_options).items():
+        for name, value in vars(point.config.compile_options).items():
             if value not in (None, False):
                 raise InputError(
                     f"compile_options.{name}={override_value(value)} has no effect, because no setting is compiled: "
@@ -395,8 +397,6 @@ def _refuse_unfit_task(config: SettingConfig, rate: str | None, file_of: FileOf)
             f"measure.scenario=single_stream sends one sample at a time, but batch_size is {config.batch_size}: set "
             "batch_size=1, or measure.scenario=offline"
         )
-    for check in dict.fromkeys(each.check for each in tasks() if each.check is not None):
-        registry.load(check)(config, file_of)
 
 
 def _task_keys(task: Task) -> str:
@@ -475,7 +475,8 @@ def _refuse_impossible_window(measure: Measure, limits: Limits, file_of: FileOf)
 
 def _refuse_unused_axes(points: Sequence[CheckedPoint]) -> None:
     """Raise InputError for a swept key that none of the sweep's tasks uses."""
-    used = {point.config.task_name: task_of(point.config.task, point.config.raw) for point in points}
+    tasks_of_points = (task_of(point.config.task, point.config.raw) for point in points)
+    used = {task.name: task for task in tasks_of_points}
     for key in points[0].axes:
         unused = all(
             any(key == name or key.startswith(f"{name}.") for name in unused_keys(task)) for task in used.values()

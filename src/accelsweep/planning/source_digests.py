@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from accelsweep import registry
+from accelsweep.config.setting import Setting
 from accelsweep.config.versions import Tree
 from accelsweep.errors import InputError, nearest
 from accelsweep.installation import __version__, in_installed
@@ -105,6 +106,22 @@ def core_versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             versions[name] = "not installed"
     return versions
+
+
+def differing_in_code(settings: Iterable[Setting]) -> list[Setting]:
+    """Return the first of the settings for each combination of parts that decides about their code, in order.
+
+    These are the parts that may contain a `_target_`, the task, and whether the setting can run. Settings of a grid
+    share the parts in which they agree, so few differ.
+    """
+    first: dict[tuple[object, ...], Setting] = {}
+    for setting in settings:
+        config = setting.config
+        task = task_of(config.task, config.raw)
+        parts = (config.model, config.data, config.optimizer, config.trainer, task)
+        own = id(config) if task.version_of is not None else None  # may depend on anything in the config
+        first.setdefault((*map(id, parts), own, setting.unsupported is None), setting)
+    return list(first.values())
 
 
 def measured_targets(config: SettingConfig) -> Iterator[tuple[str, str]]:

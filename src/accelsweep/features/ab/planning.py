@@ -24,6 +24,7 @@ from accelsweep.planning.entry_point import Project, project_in
 from accelsweep.planning.plan import earlier_manifest
 from accelsweep.planning.source_digests import (
     ImportPath,
+    differing_in_code,
     is_package_below,
     is_user_package,
     measured_targets,
@@ -108,7 +109,7 @@ def _composed_grid(folder: SweepFolder, tree: Tree, overrides: Sequence[str]) ->
     with _errors_of(tree.version):
         user_class_check.refuse_shadows(home)
         grid = checked_grid(Composer.of(home, overrides), overrides, folder.home)
-        settings = grid.settings.values()
+        settings = differing_in_code(grid.settings.values())
         user_class_check.refuse_missing_targets([setting.config for setting in settings], path)
         user_class_check.refuse_wrong_arguments(
             (setting.config for setting in settings if not setting.unsupported), path
