@@ -48,6 +48,8 @@ def without_secrets(value: Any) -> Any:
     secret name are masked entirely.
     """
     if isinstance(value, str):
+        if "://" not in value and "=" not in value:  # as in `masked`
+            return value
         scheme, separator, _ = value.partition("://")
         is_url = bool(separator) and not any(map(str.isspace, scheme))
         return _mask_word(value) if is_url or _sets_secret_variable(value) else masked(value)
@@ -78,7 +80,8 @@ def credentials_of(url: str) -> str | None:
 def _mask_item(key: Any, value: Any) -> Any:
     if key == _ENVIRONMENT_KEY and isinstance(value, Mapping):
         return {name: MASK if is_secret_name(str(name)) else without_secrets(item) for name, item in value.items()}
-    return MASK if _sets_secret_variable(f"{key}=") else without_secrets(value)
+    is_dotted = isinstance(key, str) and "." in key  # others set no variable
+    return MASK if is_dotted and _sets_secret_variable(f"{key}=") else without_secrets(value)
 
 
 def _sets_secret_variable(text: str) -> bool:
