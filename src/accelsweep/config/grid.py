@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal, NamedTuple
 
 from hydra.core.override_parser.types import Override, OverrideType
@@ -101,7 +101,7 @@ def expand(composer: Composer, grid: Grid, auto: str) -> Iterator[GridPoint]:
                 f"'{override.key_or_group}' cannot be swept: it applies to the whole sweep and changes no measurement. "
                 "Give it one value, or plan one sweep per value with --name"
             )
-    compositions = _Compositions(composer, grid)
+    compositions, axis_of = _Compositions(composer, grid), _axis_of(composer)
     for job in grid.jobs:
         composition, values = compositions.of(job)
         config, plan_config = composition.resolved(values, auto)
@@ -109,8 +109,7 @@ def expand(composer: Composer, grid: Grid, auto: str) -> Iterator[GridPoint]:
         if config.get("batch_size") == AUTO_BATCH_SIZE:
             with_batch = partial(_with_batch, composition, values, auto)
             config = with_batch(PLACEHOLDER_BATCH_SIZE)
-        swept = [composer.parse(job[index]) for index in grid.swept]
-        axes = {axis_name(override): _axis_value(composer, override, config) for override in swept}
+        axes = dict(axis_of(job[index], config) for index in grid.swept)
         yield GridPoint(axes, config, plan_config, composition.choices, composition.added, with_batch=with_batch)
 
 
@@ -123,12 +122,21 @@ def axis_name(override: Override) -> str:
     return override.get_key_element().lstrip("+")
 
 
-def _axis_value(composer: Composer, override: Override, config: Mapping[str, Any]) -> Any:
-    if not composer.is_group_choice(override) and not override.is_delete():
-        value = look_up(config, override.key_or_group)
-        if value is not MISSING:
-            return value
-    return override.value()
+def _axis_of(composer: Composer) -> Callable[[str, Mapping[str, Any]], tuple[str, Any]]:
+    """Return a function that takes a swept override and a resolved config, and returns the axis and its value."""
+
+    @cache
+    def parsed(line: str) -> tuple[str, str | None, Any]:
+        override = composer.parse(line)
+        in_config = not composer.is_group_choice(override) and not override.is_delete()
+        return axis_name(override), override.key_or_group if in_config else None, override.value()
+
+    def axis_of(line: str, config: Mapping[str, Any]) -> tuple[str, Any]:
+        axis, key, typed = parsed(line)
+        value = MISSING if key is None else look_up(config, key)
+        return axis, typed if value is MISSING else value
+
+    return axis_of
 
 
 class _Compositions:
@@ -145,15 +153,25 @@ class _Compositions:
         self._plain: dict[tuple[_OverrideKind, ...], tuple[int, ...]] = {}
         self._first: dict[int, str] = {}
         self._compositions: dict[tuple[str, ...], _Composition] = {}
+        self._shapes: dict[tuple[str | None, ...], tuple[_Composition, list[int]]] = {}
 
     def of(self, job: Sequence[str]) -> tuple[_Composition, dict[str, Any]]:
         """Return a job's composition and, keyed by config key, the values that replace leaves in it."""
-        plain = self._plain_in(job)
-        composition = self._shared(job, plain)
-        leaves = [index for index in plain if self._keys[index] in composition.leaves]
-        if len(leaves) < len(plain):
-            composition = self._shared(job, leaves)
-        return composition, {self._keys[index]: self._composer.parse(job[index]).value() for index in leaves}
+        shape = tuple([None if self._kind(line) == "plain" else line for line in job])
+        if shape not in self._shapes:
+            plain = self._plain_in(job)
+            composition = self._shared(job, plain)
+            leaves = [index for index in plain if self._keys[index] in composition.leaves]
+            if len(leaves) < len(plain):
+                composition = self._shared(job, leaves)
+            if len(leaves) < shape.count(None):  # the composition also depends on a plain value
+                return composition, self._values(job, leaves)
+            self._shapes[shape] = composition, leaves
+        composition, leaves = self._shapes[shape]
+        return composition, self._values(job, leaves)
+
+    def _values(self, job: Sequence[str], leaves: Sequence[int]) -> dict[str, Any]:
+        return {self._keys[index]: self._composer.parse(job[index]).value() for index in leaves}
 
     def _shared(self, job: Sequence[str], plain: Sequence[int]) -> _Composition:
         """Return the composition shared by the jobs that differ from this one only in the values at indices `plain`."""
