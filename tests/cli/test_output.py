@@ -48,6 +48,19 @@ def test_a_plan_lists_settings_reasons_blocks_and_the_visible_difference(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_plan_of_many_settings_prints_forty_and_says_how_many_more(tmp_path, capsys):
+    plan = plan_to_show(tmp_path, Request(("batch_size=range(1,46)", "accelerator=cpu,mps", "devices=1")))
+    show_plan(tmp_path, plan)
+    shown = capsys.readouterr().out
+    assert "45 settings" in " ".join(shown.split())
+    assert sum(f"batch {size}, " in shown for size in range(1, 46)) == 40
+    assert "... and 5 more" in shown
+    assert "unsupported: 45 x " in shown
+    show_plan(tmp_path, plan, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert (len(found["settings"]), len(found["unsupported"])) == (45, 45)
+
+
 def test_a_plan_in_which_nothing_can_run_says_so_without_an_empty_table(tmp_path, capsys):
     preview_plan(
         tmp_path, Request(("experiment=quickstart", "accelerator=mps", "devices=1"), name="none"), keep_profile=True

@@ -121,6 +121,13 @@ def test_points_share_unchanged_structure(composer):
     assert second.config["trainer"] == {"strategy": "auto", "max_time": 2}
 
 
+def test_points_share_the_parts_in_which_they_agree(composer):
+    points = points_of(composer, "optimizer.lr=0.1,0.2,0.3", "trainer.max_time=1,true,0.0,-0.0")
+    parts = {key: {id(point.config[key]) for point in points} for key in points[0].config}
+    assert {key: len(ids) for key, ids in parts.items() if len(ids) > 1} == {"optimizer": 3, "trainer": 4}
+    assert [repr(point.config["trainer"]["max_time"]) for point in points[:4]] == ["1", "True", "0.0", "-0.0"]
+
+
 def test_axes_hold_the_resolved_values_in_sweep_order(composer):
     points = points_of(composer, "model=small,big", "batch_size=${seed},7", "+model.extra=1,2", "seed=3")
     assert [point.axes for point in points[:3]] == [
