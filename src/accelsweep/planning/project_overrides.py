@@ -575,11 +575,16 @@ class ProjectGrid:
 
     def points(self, composer: Composer, grid: Grid, theirs: Sequence[str]) -> Iterator[GridPoint]:
         """Yield the grid's points: every job of accelsweep's grid with every combination of the project's values."""
+        from omegaconf import OmegaConf
+
         own = [composer.parse(line) for line in theirs]
         values = [_single_values(line, override) for line, override in zip(theirs, own, strict=True)]
         swept = [index for index, override in enumerate(own) if override.is_sweep_override()]
         for job in grid.jobs:
             config: Any = composer.compose_for_grid(job)
+            keys = [key for key in config if key != "hydra"]
+            base: Any = OmegaConf.to_container(OmegaConf.masked_copy(config, keys), resolve=True)
+            ours = {key: value for key, value in base.items() if key not in PLAN_KEYS}
             plan_config = plan_config_of(composer, job)
             typed = {composer.parse(line).key_or_group: composer.parse(line).value() for line in job}
             for combination in itertools.product(*values):
@@ -588,7 +593,7 @@ class ProjectGrid:
                     for index in grid.swept
                 }
                 axes |= {axis_name(own[index]): composer.parse(combination[index]).value() for index in swept}
-                yield self._point(composer, config, typed, combination, axes, plan_config)
+                yield self._point(composer, ours, typed, combination, axes, plan_config)
         self._note_values()
         if self.untyped:
             untyped = ", ".join(f"{axis}={value}" for axis, value in self.untyped.items())
@@ -597,18 +602,14 @@ class ProjectGrid:
     def _point(
         self,
         composer: Composer,
-        config: Any,
+        ours: Mapping[str, Any],
         typed: Mapping[str, Any],
         own: Sequence[str],
         axes: dict[str, Any],
         plan_config: dict[str, Any],
     ) -> GridPoint:
-        from omegaconf import OmegaConf
-
-        base: Any = OmegaConf.to_container(
-            OmegaConf.masked_copy(config, [k for k in config if k != "hydra"]), resolve=True
-        )
-        scientific = {key: value for key, value in base.items() if key not in PLAN_KEYS}
+        """Return the point of a job with accelsweep's part of the config, `ours`, which the job's points share."""
+        scientific = dict(ours)
         if (scientific["measure"]["scope"] == "process") != self.project.whole_process:
             raise InputError("measure.scope: steps and whole processes have no rate in common: type one of them, once")
         passed = Passed(
