@@ -47,10 +47,9 @@ def open_regular(path: Path) -> BufferedReader:
 def read_regular(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     """Return a regular file's contents. Raises like `open_regular`, and DamagedFile if it exceeds `max_bytes`."""
     with open_regular(path) as file:
-        content = file.read(max_bytes + 1)
-    if len(content) > max_bytes:
-        raise DamagedFile(path, f"larger than {max_bytes // 2**20} MiB")
-    return content
+        if os.fstat(file.fileno()).st_size > max_bytes:  # `read` with a limit would first allocate that much
+            raise DamagedFile(path, f"larger than {max_bytes // 2**20} MiB")
+        return file.read()
 
 
 def sha256_file(path: Path) -> str:
