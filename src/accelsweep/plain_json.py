@@ -7,10 +7,12 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
 
 def canonical_json(value: Any) -> str:
     """Return the canonical JSON of `value`: sorted keys, no spaces, UTF-8. Raises ValueError for NaN and infinities."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _CANONICAL.encode(value)
 
 
 class SharedJson:

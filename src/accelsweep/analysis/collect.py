@@ -10,7 +10,6 @@ import hashlib
 import io
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
 from functools import cache, partial
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -35,8 +34,9 @@ from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import block_or_none, check_record, read_record_at
 from accelsweep.records.run_record import Record
 from accelsweep.redaction import without_secrets
-from accelsweep.results import Effective, Outcome, Traits
+from accelsweep.results import Effective, Fingerprint, Outcome, Traits
 from accelsweep.run_config import Run, SettingConfig
+from accelsweep.run_environment import HardwareKind
 
 TEXT, WHOLE, REAL, FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 
@@ -49,25 +49,17 @@ _PLAIN = {
 """Columns copied from the row field of the same name."""
 
 
-_METRIC_FIELDS = tuple(field.name for field in fields(Metric))
-_metric_values = attrgetter(*_METRIC_FIELDS)
-
-
-def _plain_metric(metric: Metric) -> dict[str, Any]:
-    return dict(zip(_METRIC_FIELDS, _metric_values(metric), strict=True))
-
-
 _JSON: dict[str, Callable[[RunRow], Any]] = {
     "config": lambda run: None if run.config is None else run.config.raw,
-    "effective": lambda run: None if run.effective is None else to_jsonable_python(run.effective),
-    "metrics": lambda run: {name: _plain_metric(metric) for name, metric in run.metrics.items()},
-    "hardware": lambda run: run.hardware.details,
-    "software": lambda run: run.software,
-    "builds": lambda run: run.builds,
-    "sources": lambda run: run.sources,
-    "environment": lambda run: run.environment,
-    "git": lambda run: run.git,
-    "doubts": lambda run: to_jsonable_python(run.doubts),
+    "effective": attrgetter("effective"),
+    "metrics": attrgetter("metrics"),
+    "hardware": attrgetter("hardware.details"),
+    "software": attrgetter("software"),
+    "builds": attrgetter("builds"),
+    "sources": attrgetter("sources"),
+    "environment": attrgetter("environment"),
+    "git": attrgetter("git"),
+    "doubts": attrgetter("doubts"),
 }
 """Columns that contain JSON; all of them except `config` are null if there is no record."""
 
@@ -85,12 +77,13 @@ def runs_tables(runs: Sequence[RunRow], axes: Iterable[str]) -> Iterator[pa.Tabl
     """
     kinds = {axis: _axis_kind([run.axes.get(axis) for run in runs]) for axis in axes}
     metrics = sorted({name for run in runs for name in run.metrics})
+    metrics_text = partial(_metrics_text, head=cache(_metric_head))
     for start in range(0, max(1, len(runs)), _ROW_GROUP):
         part = runs[start : start + _ROW_GROUP]
         columns = {name: _column([getattr(run, name) for run in part], kind) for name, kind in _PLAIN.items()}
         for name, value in _JSON.items():
-            texts = _texts([value(run) if run.recorded or name == "config" else None for run in part])
-            columns[name] = _column(texts, TEXT)
+            parts = [value(run) if run.recorded or name == "config" else None for run in part]
+            columns[name] = _column(_texts(parts, metrics_text if name == "metrics" else _text), TEXT)
         columns["record_sha256"] = _column([run.record_sha256 for run in part], TEXT)
         for axis, kind in kinds.items():
             values = [run.axes.get(axis) for run in part]
@@ -111,10 +104,31 @@ def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def _texts(parts: list[Any]) -> list[str | None]:
+def _texts(parts: list[Any], text: Callable[[Any], str]) -> list[str | None]:
     """Serialise each part to JSON. Parts shared by many runs (see `_Interned`) are serialised only once."""
-    texts = {id(part): canonical_json(part) for part in {id(part): part for part in parts if part is not None}.values()}
+    texts = {id(part): text(part) for part in {id(part): part for part in parts if part is not None}.values()}
     return [None if part is None else texts[id(part)] for part in parts]
+
+
+def _text(part: Any) -> str:
+    return canonical_json(part if isinstance(part, dict) else to_jsonable_python(part))
+
+
+_described = attrgetter("unit", "reason", "scope", "provenance")
+
+
+def _metrics_text(metrics: Mapping[str, Metric], head: Callable[..., str]) -> str:
+    """Return the canonical JSON of a run's metrics. Only their values differ from run to run, and they come last."""
+    named = sorted(metrics.items())
+    values = canonical_json([metric.value for _, metric in named])[1:-1].split(",")
+    heads = [head(name, *_described(metric)) for name, metric in named]
+    return "{" + ",".join([f"{head}{value}}}" for head, value in zip(heads, values, strict=False)]) + "}"
+
+
+def _metric_head(name: str, *description: str | None) -> str:
+    """Return the canonical JSON of a metric up to its value."""
+    described = dict(zip(("unit", "reason", "scope", "provenance"), description, strict=True))
+    return canonical_json({name: {**described, "value": 0}})[1:].removesuffix("0}}")
 
 
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -142,7 +156,10 @@ def _axis_kind(values: list[Any]) -> pa.DataType | None:
     return None
 
 
-_Part = TypeVar("_Part", SettingConfig, Effective, Traits, Mapping[str, Any])
+_Axes = Mapping[str, Mapping[str, Any]]
+"""The values on the axes, by the name of the setting."""
+
+_Part = TypeVar("_Part", SettingConfig, Effective, Fingerprint, HardwareKind, Traits, Mapping[str, Any])
 
 
 class _Interned:
@@ -202,7 +219,7 @@ def read_runs(
         for run in block.runs:
             damage = None
             try:
-                row = _read_row(folder, run, intern)
+                row = _read_row(folder, run, axes, intern)
             except FileNotFoundError:
                 row = None
             except DamagedFile as error:
@@ -217,7 +234,7 @@ def read_runs(
                     sweep=folder.name,
                     setting=setting,
                     outcome=Outcome.not_run if decision is None else Outcome.decided,
-                    axes={},
+                    axes=axes.get(setting, {}),
                     run=run,
                     block=block.name,
                     repeat=repeat,
@@ -225,7 +242,7 @@ def read_runs(
                     config=configs().get(setting),
                     decision=decision,
                 )
-            rows.append(replace(row, axes=axes.get(row.setting, row.axes)))
+            rows.append(row)
     for planned in manifest.settings:
         if planned.unsupported is not None:
             reason = utf8_safe(planned.unsupported)
@@ -264,20 +281,21 @@ def _why_missing(folder: SweepFolder, block: str, run: str, damage: DamagedFile 
     return f"its record was set aside as {damaged[-1].name} ({why}); the same command measures it again"
 
 
-def _read_row(folder: SweepFolder, run: str, intern: _Interned) -> RunRow:
+def _read_row(folder: SweepFolder, run: str, axes: _Axes, intern: _Interned) -> RunRow:
     """Return the row of a run from its record. Raises like `read_record`."""
     path = folder.record(run)
     content = read_regular(path)
     record = check_record(Record.unsealed(content, path), path, run)
-    return _recorded(folder.name, record, hashlib.sha256(content).hexdigest(), intern)
+    return _recorded(folder.name, record, hashlib.sha256(content).hexdigest(), axes, intern)
 
 
-def _recorded(sweep: str, record: Record, sha256: str, intern: _Interned) -> RunRow:
+def _recorded(sweep: str, record: Record, sha256: str, axes: _Axes, intern: _Interned) -> RunRow:
+    fingerprint = intern(record.fingerprint)
     return RunRow(
         sweep=sweep,
         setting=record.setting,
         outcome=record.outcome,
-        axes=record.axes,
+        axes=axes.get(record.setting, record.axes),
         run=record.run,
         block=record.block,
         repeat=record.repeat,
@@ -291,10 +309,10 @@ def _recorded(sweep: str, record: Record, sha256: str, intern: _Interned) -> Run
         config=intern(record.config),
         effective=None if record.effective is None else intern(record.effective),
         metrics=intern.metrics(record.metrics),
-        hardware=record.fingerprint.hardware_kind,
-        software=intern(record.fingerprint.software),
-        builds=intern(record.fingerprint.builds),
-        sources=intern(record.fingerprint.sources),
+        hardware=intern(fingerprint.hardware_kind),
+        software=fingerprint.software,
+        builds=fingerprint.builds,
+        sources=fingerprint.sources,
         environment=record.environment,
         git=intern(record.git),
         doubts=record.doubts,

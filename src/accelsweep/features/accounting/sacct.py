@@ -250,7 +250,9 @@ _EPOCH = "one pass over the training data at the measured rate"
 
 def accounted(folder: SweepFolder, rows: Sequence[RunRow]) -> list[RunRow]:
     """Return the rows with their jobs' metrics added, if accounting data is stored."""
-    jobs = _stored(folder) or {}
+    jobs = _stored(folder)
+    if not jobs:
+        return list(rows)
     return [
         replace(row, metrics={**row.metrics, **dict(_metrics(row, job))})
         if (job := jobs.get(job_of(row.environment) or ""))
