@@ -36,6 +36,7 @@ from accelsweep.config.schema import checked_config
 from accelsweep.config.setting import setting_name
 from accelsweep.config.site import Site
 from accelsweep.config.sweep_options import Options
+from accelsweep.garbage_collection import collect_rarely
 from accelsweep.metrics import Metric
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest, PlannedBlock, PlannedSetting
@@ -219,6 +220,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     parser.add_argument("--growth", type=int, nargs="*", metavar="RUNS", help="compare sweeps of these sizes")
     options = parser.parse_args()
+    collect_rarely()  # as the command does
     if options.growth is not None:
         print("\n".join(growth(options.growth or SIZES)))
         return
