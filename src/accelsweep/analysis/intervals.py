@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 import scipy  # its parts are imported when they are first used
@@ -62,6 +63,7 @@ class Interval:
         return None if self.half_width is None else self.center + self.half_width
 
 
+@lru_cache
 def critical_t(degrees_of_freedom: float, confidence: float, family: int = 1) -> float:
     """Return the half-width of a two-sided t-interval in standard errors, widened for `family` intervals.
 

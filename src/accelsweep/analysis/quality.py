@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from accelsweep.analysis.baseline_comparison import Comparison, make_pair
-from accelsweep.analysis.intervals import Family, Interval, linear_estimate, mean, paired_interval, t_interval
+from accelsweep.analysis.intervals import Family, Interval, linear_estimate, paired_interval, t_interval
 from accelsweep.analysis.run_results import SettingRuns
 from accelsweep.analysis.simultaneous_intervals import simultaneous_intervals
 from accelsweep.records.estimates import Estimate, Verdict
@@ -68,7 +68,7 @@ def quality_measure(groups: Sequence[SettingRuns], margin: float | None) -> Qual
     """
     measure = next((group.config.measure for group in groups if group.config is not None), None)
     if margin is None:
-        values = [value for group in groups for value in quality_by_seed(group).values()]
+        values = [value for group in groups for value in group.qualities.values()]
         within = all(0.0 <= value <= 1.0 for value in values)
         margin = DEFAULT_MARGIN * (1.0 if within else median(map(abs, values)))
     if measure is None or measure.quality_metric is None:
@@ -87,7 +87,7 @@ def compare_quality(
     for group, comparison in zip(groups, comparisons, strict=True):
         partner, pair = comparison.partner, None
         if partner is not None and partner.setting != group.setting:
-            own, other = quality_by_seed(group), quality_by_seed(partner)
+            own, other = group.qualities, partner.qualities
             pair = make_pair(group, partner, own, other) if own.keys() & other.keys() else None
         pairs.append(pair)
     intervals = iter(simultaneous_intervals([pair for pair in pairs if pair is not None], family, paired_interval))
@@ -100,7 +100,7 @@ def compare_quality(
 def _quality(
     group: SettingRuns, comparison: Comparison, interval: Interval | None, family: Family, measure: QualityMeasure
 ) -> SettingQuality:
-    own, partner = quality_by_seed(group), comparison.partner
+    own, partner = group.qualities, comparison.partner
     if not own:
         return SettingQuality(None, None, NOT_MEASURED)
     unit = measure.metric or next(
@@ -113,7 +113,7 @@ def _quality(
     if interval is None:
         return SettingQuality(average, None, f"{UNDECIDED} (no seed in common with the baseline)")
     difference = linear_estimate(interval, unit, family)
-    other = quality_by_seed(partner)
+    other = partner.qualities
     shared = own.keys() & other.keys()
     if len(shared) >= 3 and all(own[seed] == other[seed] for seed in shared):  # deterministic training, unchanged
         return SettingQuality(average, difference, f"quality: same (identical for {len(shared)} seeds)")
@@ -134,15 +134,6 @@ def _clip_share(average: Estimate, metric: str | None) -> Estimate:
     if average.low is None or average.high is None or not is_share(metric):
         return average
     return average.model_copy(update={"low": max(0.0, average.low), "high": min(1.0, average.high)})
-
-
-def quality_by_seed(group: SettingRuns) -> dict[int, float]:
-    """Return the mean quality for each seed."""
-    values: dict[int, list[float]] = {}
-    for run in group.measured:
-        if (value := run.value("quality")) is not None and run.seed is not None:
-            values.setdefault(run.seed, []).append(value)
-    return {seed: mean(qualities) for seed, qualities in values.items()}
 
 
 def _wording(difference: Estimate, measure: QualityMeasure) -> str:

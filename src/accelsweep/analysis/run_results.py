@@ -172,6 +172,15 @@ class SettingRuns:
         """The blocks in which this setting has a rate."""
         return frozenset(self.log_rates)
 
+    @cached_property
+    def qualities(self) -> dict[int, float]:
+        """The mean quality of each seed."""
+        values: dict[int, list[float]] = {}
+        for run in self.measured:
+            if (value := run.value("quality")) is not None and run.seed is not None:
+                values.setdefault(run.seed, []).append(value)
+        return {seed: math.fsum(qualities) / len(qualities) for seed, qualities in values.items()}
+
     @property
     def rate_unit(self) -> str:
         """The unit of the rate, as recorded."""

@@ -121,11 +121,11 @@ def summaries(group: SettingRuns) -> dict[str, Summary]:
 
 
 def _summary(readings: list[Metric]) -> Summary:
-    values = [reading.value for reading in readings if reading.value is not None]
+    values = sorted(reading.value for reading in readings if reading.value is not None)
     return Summary(
         median=round_significant(median(values)) if values else None,
-        minimum=round_significant(min(values)) if values else None,
-        maximum=round_significant(max(values)) if values else None,
+        minimum=round_significant(values[0]) if values else None,
+        maximum=round_significant(values[-1]) if values else None,
         count=len(values),
         unit=readings[0].unit,
         reason=_joined("; ", {reading.reason for reading in readings}),
@@ -135,7 +135,7 @@ def _summary(readings: list[Metric]) -> Summary:
 
 
 def _joined(separator: str, texts: Set[str | None]) -> str | None:
-    return separator.join(sorted(text for text in texts if text is not None)) or None
+    return separator.join(sorted([text for text in texts if text is not None])) or None
 
 
 def memory_share(metrics: Mapping[str, Summary], effective: Effective | None, site: Site) -> float | None:

@@ -58,6 +58,9 @@ def build_section(analysis: Analysis) -> Claims | None:
 def judge_section(analysis: Analysis, others: Mapping[str, Sequence[SettingRuns]]) -> Claims | None:
     """Return the figures of the claims; `others` contains runs of the other sweeps that figures refer to."""
     options = analysis.manifest.options
+    claims = claims_in(options.report)
+    if not claims:
+        return None
     judge = CompositeJudge(
         {name: [with_costs(group, options.prices) for group in groups] for name, groups in others.items()},
         lambda group, board: project_setting(group, board, options.prices),
@@ -65,7 +68,7 @@ def judge_section(analysis: Analysis, others: Mapping[str, Sequence[SettingRuns]
     )
     groups = [with_costs(group, options.prices) for group in analysis.groups]
     confidence, across = options.analysis.confidence, options.analysis.across
-    figures = judge_claims(claims_in(options.report), groups, confidence, across, judge)
+    figures = judge_claims(claims, groups, confidence, across, judge)
     return Claims(figures=figures) if figures else None
 
 
