@@ -107,25 +107,27 @@ def _without_descriptions(svg: str) -> Markup:
 
 def _packed_rows(table: ReportTable) -> list[dict[str, Any]]:
     """Return the hidden rows, packed by column; each column includes only the fields that its entries use."""
-    columns, empty = [], vars(Entry(""))
+    columns = []
     for entries in zip(*table.hidden_rows, strict=True):
-        fields = [vars(entry) for entry in entries]
-        used = [name for name in empty if name == "text" or any(field[name] != empty[name] for field in fields)]
-        columns.append(pack([{name: field[name] for name in used} for field in fields]))
+        values = {name: [getattr(entry, name) for entry in entries] for name in _EMPTY}
+        used = (name for name in values if name == "text" or values[name].count(_EMPTY[name]) < len(entries))
+        columns.append({name: _packed(values[name]) for name in used})
     return columns
+
+
+_EMPTY = vars(Entry(""))
 
 
 def pack(rows: Sequence[DataRow]) -> dict[str, Any]:
     """Return rows as columns. Text columns become lists of distinct strings (`of`) and of each row's index (`at`)."""
-    columns: dict[str, Any] = {}
-    for key in rows[0]:
-        values = [row[key] for row in rows]
-        if all(isinstance(value, str) for value in values):
-            indices = {text: index for index, text in enumerate(dict.fromkeys(values))}
-            columns[key] = {"of": list(indices), "at": [indices[value] for value in values]}
-        else:
-            columns[key] = values
-    return columns
+    return {key: _packed([row[key] for row in rows]) for key in rows[0]}
+
+
+def _packed(values: list[Any]) -> Any:
+    if not all(issubclass(kind, str) for kind in set(map(type, values))):
+        return values
+    indices = {text: index for index, text in enumerate(dict.fromkeys(values))}
+    return {"of": list(indices), "at": [indices[value] for value in values]}
 
 
 @cache

@@ -87,19 +87,21 @@ def to_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = No
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow([_csv_value(name) for name in names])
-    writer.writerows([_csv_value(row.get(name)) for name in names] for row in rows)
+    writer.writerows(
+        [value if type(value) in _PLAIN else _csv_value(value) for value in map(row.get, names)] for row in rows
+    )
     return buffer.getvalue()
 
 
+_PLAIN = frozenset({float, int, type(None)})
+"""The types, most of a report's values, that `csv` writes as they should be."""
+
+
 def _csv_value(value: Any) -> Any:
-    if type(value) is float:
-        return value
-    if value is None:
-        return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return f"'{value}"
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
     if isinstance(value, Mapping | list | tuple):
         return str(value)
     return value
