@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -90,8 +90,8 @@ def settings_table(findings: Findings, pictures: Collection[str] = ()) -> Report
         *(Column(title, numeric=True) for title in (quality, with_unit(_memory_title(measured), memory.unit))),
         Column("Doubts"),
     )
-    scopes = _common_scopes(measured)
-    known = {title for title, names in readings().items() if any(_has_value(setting, names) for setting in measured)}
+    known = [title for title, names in readings().items() if any(_has_value(setting, names) for setting in measured)]
+    scopes = _common_scopes(measured, known)
     caption = (
         f"Measured settings, {'the largest' if findings.rate_metric in SIZE_METRICS else 'fastest'} first; each row "
         f"expands to its other readings. Intervals are in brackets; those of the {ratio}s hold simultaneously at "
@@ -237,7 +237,11 @@ def metric_entry(setting: SettingFinding, names: Sequence[str]) -> Entry:
 
 
 def _has_value(setting: SettingFinding, names: Sequence[str]) -> bool:
-    return metric_entry(setting, names).order is not None
+    """Return whether `metric_entry` finds a value."""
+    if "time_to_target" in names and setting.time_to_target is not None:
+        return True
+    known = (setting.metrics[name] for name in names if name in setting.metrics)
+    return not setting.costs.keys().isdisjoint(names) or any(summary.median is not None for summary in known)
 
 
 def cost_of(setting: SettingFinding, name: str) -> Estimate | None:
@@ -246,10 +250,11 @@ def cost_of(setting: SettingFinding, name: str) -> Estimate | None:
     return cost.model_copy(update={"unit": "J/sample"}) if cost is not None and name == ENERGY else cost
 
 
-def _common_scopes(settings: Sequence[SettingFinding]) -> dict[str, str]:
-    """Return the scope of each reading, keyed by title, for readings with the same scope in all settings."""
+def _common_scopes(settings: Sequence[SettingFinding], known: Iterable[str]) -> dict[str, str]:
+    """Return the scope of each of the `known` readings with the same scope in all settings, keyed by title."""
     common = {}
-    for title, names in readings().items():
+    for title in known:
+        names = readings()[title]
         scopes = {_scope(setting, names) for setting in settings if _has_value(setting, names)}
         if len(settings) > 1 and len(scopes) == 1 and (scope := scopes.pop()):
             common[title] = scope

@@ -32,10 +32,11 @@ def memory_figure(findings: Findings) -> Figure | Skipped:
     """Return a chart of each setting's memory by batch size, or the reason why it was not drawn."""
     if len({setting.axes.get("batch_size") for setting in findings.settings}) < 2:
         return Skipped("memory", "only one value of batch_size was planned")
+    settings = [setting for setting in findings.settings if "batch_size" in setting.axes]
     for metric in MEMORY_METRICS:
-        rows = [_row(findings, setting, metric) for setting in findings.settings if "batch_size" in setting.axes]
-        if sum(row["bytes"] is not None for row in rows) > 1:
-            return _figure(rows, metric)
+        summaries = [setting.metrics[metric] for setting in settings if metric in setting.metrics]
+        if sum(summary.median is not None for summary in summaries) > 1:
+            return _figure([_row(findings, setting, metric) for setting in settings], metric)
     return Skipped("memory", "fewer than two settings have a value of the same memory metric")
 
 

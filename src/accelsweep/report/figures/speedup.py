@@ -105,14 +105,15 @@ _NO_INTERVAL = dict.fromkeys(("low", "high", "from", "to", "under", "over", "con
 def _repeat(row: DataRow, point: RunPoint, domain: tuple[float, float]) -> dict[str, Any]:
     """Return a repeat's row. A repeat beyond the axis appears in the data only."""
     ratio = point.ratio
+    shown = row["shown"] and ratio is not None and domain[0] <= ratio <= domain[1]
     return {
         **row,
         **_NO_INTERVAL,
         "kind": "repeat",
         "ratio": ratio,
         "run": point.run,
-        "shown": row["shown"] and ratio is not None and domain[0] <= ratio <= domain[1],
-        "words": "" if ratio is None else f"{fmt.number(ratio, 'x')} in repeat {point.repeat}",
+        "shown": shown,
+        "words": f"{fmt.number(ratio, 'x')} in repeat {point.repeat}" if shown else "",
     }
 
 

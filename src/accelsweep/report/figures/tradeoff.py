@@ -141,7 +141,7 @@ def _place_names(
         mark = _mark_box(*position(row))
         boxes = {side: _name_box(*position(row), len(row["label"]), side) for side in _SIDES}
         inside = [side for side, box in boxes.items() if _fits(box, width)]
-        fitting = [side for side in inside if not _overlaps(boxes[side], (box for box in taken if box != mark))]
+        fitting = [side for side in inside if not _overlaps(boxes[side], mark, taken)]
         if row["role"] == "recommended":  # its name is worth hiding marks for
             fitting += inside
         row[key] = next(iter(fitting), None)
@@ -164,9 +164,13 @@ def _fits(box: _Box, width: int) -> bool:
     return left >= 0 and right <= width and top >= 0 and bottom <= _HEIGHT
 
 
-def _overlaps(box: _Box, others: Iterable[_Box]) -> bool:
+def _overlaps(box: _Box, mark: _Box, taken: Iterable[_Box]) -> bool:
+    """Return whether the box covers a part of one that is taken, except by its own mark."""
     left, right, top, bottom = box
-    return any(left < b and a < right and top < d and c < bottom for a, b, c, d in others)
+    for other in taken:  # no generator: this loop sees a million boxes
+        if left < other[1] and other[0] < right and top < other[3] and other[2] < bottom and other != mark:
+            return True
+    return False
 
 
 def _missing_reason(findings: Findings, price: str) -> str:
