@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from operator import attrgetter
@@ -192,10 +191,13 @@ def collect(folder: SweepFolder) -> list[RunRow]:
     rows = read_runs(folder, manifest, on_damage=lambda error: set_aside(error.path))
     buffer, path = io.BytesIO(), folder.records
     groups = runs_tables(rows, manifest.axes)
-    first = next(groups)
-    with pq.ParquetWriter(buffer, first.schema, compression="zstd") as writer:
-        for group in itertools.chain([first], groups):
+    group = next(groups)
+    with pq.ParquetWriter(buffer, group.schema, compression="zstd") as writer:
+        while group is not None:
             writer.write_table(group)
+            del group  # it takes 30 MiB, as does the next one while it is made
+            group = next(groups, None)
+    pa.default_memory_pool().release_unused()
     set_aside_non_file(path)
     if not path.exists() or path.read_bytes() != buffer.getvalue():
         write_bytes_atomically(path, buffer.getvalue())
