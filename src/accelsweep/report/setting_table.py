@@ -90,7 +90,8 @@ def settings_table(findings: Findings, pictures: Collection[str] = ()) -> Report
         *(Column(title, numeric=True) for title in (quality, with_unit(_memory_title(measured), memory.unit))),
         Column("Doubts"),
     )
-    known = [title for title, names in readings().items() if any(_has_value(setting, names) for setting in measured)]
+    available = _available(measured)
+    known = [title for title, names in readings().items() if not available.isdisjoint(names)]
     scopes = _common_scopes(measured, known)
     caption = (
         f"Measured settings, {'the largest' if findings.rate_metric in SIZE_METRICS else 'fastest'} first; each row "
@@ -236,6 +237,16 @@ def metric_entry(setting: SettingFinding, names: Sequence[str]) -> Entry:
     return Entry(fmt.summary(best), best.scope or "", order=best.median)
 
 
+def _available(settings: Iterable[SettingFinding]) -> set[str]:
+    """Return the names of the estimates and metrics that have a value for any of the settings."""
+    names = set[str]()
+    for setting in settings:
+        names.update(setting.costs, [name for name, summary in setting.metrics.items() if summary.median is not None])
+        if setting.time_to_target is not None:
+            names.add("time_to_target")
+    return names
+
+
 def _has_value(setting: SettingFinding, names: Sequence[str]) -> bool:
     """Return whether `metric_entry` finds a value."""
     if "time_to_target" in names and setting.time_to_target is not None:
@@ -327,9 +338,9 @@ def picture_of(setting: SettingFinding) -> str:
 
 def absent_metrics(findings: Findings) -> list[str]:
     """Return, for each reading missing from every setting, a line with the reason, followed by the notes on costs."""
-    lines = []
+    lines, available = [], _available(findings.settings)
     for title, names in readings().items():
-        if any(_has_value(setting, names) for setting in findings.settings):
+        if not available.isdisjoint(names):
             continue
         reasons = [
             setting.metrics[name].reason for setting in findings.settings for name in names if name in setting.metrics
