@@ -18,7 +18,6 @@ from accelsweep.config.site import Site
 from accelsweep.devices.device_kind import Device
 from accelsweep.records.estimates import Estimate, Speedup, Verdict
 from accelsweep.records.findings import Certainty, Findings, SettingFinding
-from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.results import Outcome
 
@@ -330,15 +329,6 @@ def test_refused_comparisons_lead_to_no_recommendation(simulated: ModuleType) ->
     assert "torch differs" in advice.sentence
 
 
-def test_the_command_quotes_what_a_shell_would_take_apart(example_sweep: SweepFolder) -> None:
-    from accelsweep.analysis.headline import sweep_command
-
-    manifest = Manifest.read(example_sweep.manifest).model_copy(
-        update={"overrides": ("model.name='a; rm -rf $(HOME)'",), "sweep": "other"}
-    )
-    assert shlex.split(sweep_command(manifest)) == ["accelsweep", "run", *manifest.overrides, "--name", "other"]
-
-
 def test_where_no_setting_can_run_the_first_reason_is_told_and_few_repeats_are_no_doubt(simulated: ModuleType) -> None:
     manifest = simulated.make_manifest(SETTINGS, 3)
     settings = tuple(
@@ -352,30 +342,6 @@ def test_where_no_setting_can_run_the_first_reason_is_told_and_few_repeats_are_n
     assert findings.recommendation.sentence == ("Nothing was measured: no setting can run here. There is no cuda here.")
     assert findings.recommendation.settle == "accelsweep doctor"
     assert findings.doubts == ()
-
-
-def test_a_sweep_with_automatic_repeats_is_advised_no_option_that_is_refused_there(simulated: ModuleType) -> None:
-    from accelsweep.analysis.headline import add_blocks_command
-
-    manifest = simulated.make_manifest(SETTINGS, 3)
-    for repeats, advised in ((3, ""), (6, " repeats=8")):
-        options = manifest.options.model_copy(update={"auto_repeats": True, "repeats": repeats})
-        plan = manifest.model_copy(update={"options": options})
-        assert add_blocks_command(plan, 2) == f"accelsweep run experiment=simulated{advised}"
-        assert add_blocks_command(plan, 0) is None
-
-
-def test_a_name_is_stated_only_where_it_is_neither_the_experiments_own_nor_typed(simulated: ModuleType) -> None:
-    """The folder of experiment=claims/vgg16 is claims-vgg16 without --name."""
-    from accelsweep.analysis.headline import sweep_command
-
-    manifest = simulated.make_manifest([{"batch_size": 8}], 1)
-    names = {"experiment": "claims/vgg16", "sweep": "claims-vgg16", "overrides": ("experiment=claims/vgg16",)}
-    assert sweep_command(manifest.model_copy(update=names)) == "accelsweep run experiment=claims/vgg16"
-    renamed = manifest.model_copy(update={**names, "sweep": "mine"})
-    assert sweep_command(renamed) == "accelsweep run experiment=claims/vgg16 --name mine"
-    typed = manifest.model_copy(update={**names, "sweep": "mine", "overrides": ("batch_size=8", "name=mine")})
-    assert sweep_command(typed) == "accelsweep run batch_size=8 name=mine"
 
 
 def test_the_command_names_the_slurm_profile_where_the_site_submits_to_slurm(simulated: ModuleType) -> None:

@@ -18,8 +18,6 @@ from accelsweep.analysis.costs import (
 )
 from accelsweep.analysis.headline import (
     Situation,
-    add_blocks_command,
-    advice,
     as_opening,
     claim,
     headline_name,
@@ -27,14 +25,14 @@ from accelsweep.analysis.headline import (
     memory_text,
     quality_sentence,
     ratio_text,
-    sweep_command,
     with_full_stop,
 )
 from accelsweep.analysis.quality import is_worse
 from accelsweep.config.setting import label
 from accelsweep.records.estimates import Estimate, Verdict
-from accelsweep.records.findings import Certainty, Choice, Recommendation, SettingFinding
+from accelsweep.records.findings import Certainty, Choice, Recommendation, SettingFinding, advice
 from accelsweep.records.not_run_reasons import StopReason
+from accelsweep.records.sweep_commands import add_blocks_command, sweep_command
 from accelsweep.results import Outcome
 from accelsweep.significant_digits import count_of, significant
 

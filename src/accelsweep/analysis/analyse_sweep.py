@@ -20,7 +20,6 @@ from accelsweep.analysis.baseline_comparison import (
 )
 from accelsweep.analysis.collect import collect
 from accelsweep.analysis.costs import costs, missing_costs, no_cost_reason, prices_used
-from accelsweep.analysis.headline import sweep_command
 from accelsweep.analysis.intervals import Family, paired_interval, variance
 from accelsweep.analysis.quality import QualityMeasure, compare_quality, quality_measure
 from accelsweep.analysis.recommendation import Assessment, assess
@@ -46,6 +45,7 @@ from accelsweep.records.findings import Findings, Hardware, Section, SettingFind
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.not_run_reasons import needs_change
 from accelsweep.records.plan import Manifest
+from accelsweep.records.sweep_commands import sweep_command
 from accelsweep.run_environment import HardwareKind, hardware_names
 
 

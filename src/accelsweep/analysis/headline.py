@@ -1,8 +1,7 @@
-"""Building blocks of every recommendation: its headline, sentences about ratios and quality, and commands."""
+"""Building blocks of every recommendation: its headline, and sentences about ratios and quality."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING
@@ -13,12 +12,10 @@ from accelsweep.analysis.costs import common_memory_metric, median_of
 from accelsweep.analysis.quality import NOT_MEASURED, QualityMeasure, is_not_worse, is_share, is_worse
 from accelsweep.analysis.statistical_power import planned_repeats
 from accelsweep.config.setting import label, label_parts
-from accelsweep.config.versions import command_words
 from accelsweep.metrics import quality_name
 from accelsweep.records.estimates import Estimate, Verdict
-from accelsweep.records.findings import Certainty, Choice, Recommendation, SettingFinding
+from accelsweep.records.findings import SettingFinding
 from accelsweep.records.plan import Manifest
-from accelsweep.records.run_record import doubt_description
 from accelsweep.significant_digits import (
     UNKNOWN,
     fixed,
@@ -135,48 +132,6 @@ class Situation:
         return [setting for setting in self.settings if setting.verdict in verdicts]
 
 
-def advice(
-    headline: str,
-    certainty: Certainty,
-    *detail: str,
-    chosen: SettingFinding | None = None,
-    fastest: SettingFinding | None = None,
-    alternatives: tuple[Choice, ...] = (),
-    settle: str | None = None,
-    settle_blocks: int = 0,
-    settle_minutes: float | None = None,
-    purpose: str = "To settle it",
-) -> Recommendation:
-    """Build a recommendation from the headline, the sentences in `detail`, and the doubts about the named setting.
-
-    The headline names the `chosen` setting or, if none is recommended, the `fastest`.
-    """
-    named = chosen or fastest
-    details = " ".join(part for part in detail if part)
-    doubts = [f"{doubt_description(doubt)} ({doubt.code})" for doubt in named.doubts] if named is not None else []
-    parts = (f"{headline}.", details, f"Doubts: {'; '.join(doubts)}." if doubts else "")
-    sentence = " ".join(part for part in parts if part)
-
-    def choice(setting: SettingFinding | None, title: str) -> Choice | None:
-        if setting is None:
-            return None
-        return Choice(setting=setting.setting, title=title, sentence=sentence, hardware=setting.hardware)
-
-    return Recommendation(
-        choice=choice(chosen, "Recommended"),
-        fastest=choice(fastest, "Fastest"),
-        sentence=sentence,
-        alternatives=alternatives,
-        settle=settle,
-        settle_blocks=settle_blocks,
-        settle_minutes=settle_minutes,
-        settle_purpose=purpose,
-        headline=headline,
-        detail=details,
-        certainty=certainty,
-    )
-
-
 def as_opening(text: str) -> str:
     """Capitalise a sentence that begins with a setting's name, unless it is a value or a key, such as `bf16-mixed`."""
     return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
@@ -228,15 +183,6 @@ def ratio_text(ratio: Estimate, name: str, wording: Wording = FASTER) -> str:
     if (text := format_ratio(ratio.value, ratio.low, ratio.high)) == UNKNOWN:
         return f"its {wording.noun} relative to that of {name} is {UNKNOWN}"
     return f"{text} the {wording.noun} of {name}"
-
-
-def percent_change(ratio: Estimate) -> tuple[str, str]:
-    """Return a rate's change in percent, and its interval in brackets ('' if there is none)."""
-    value = 100.0 * (ratio.value - 1.0)
-    if ratio.low is None or ratio.high is None:
-        return f"{value:.1f}", ""
-    middle, low, high = interval_digits(value, 100.0 * (ratio.low - 1.0), 100.0 * (ratio.high - 1.0))
-    return middle, f" [{low}, {high}]"
 
 
 def memory_text(setting: SettingFinding) -> str | None:
@@ -318,45 +264,3 @@ def quality_change(situation: Situation, setting: SettingFinding) -> str:
         return f"{situation.quality_name} {moves}"
     before, after = significant(base.quality.value), significant(setting.quality.value)
     return f"{situation.quality_name} {moves} from {before} to {after}"
-
-
-# Commands.
-
-
-def add_blocks_command(manifest: Manifest, added: int) -> str | None:
-    """Return the command line that adds the given number of blocks to this sweep; None if the number is 0.
-
-    The number is omitted for sweeps that are still in their pilot (`repeats: auto`) and sweeps run with
-    `--until-decided`, because they determine it themselves.
-    """
-    if not added:
-        return None
-    command, options = sweep_command(manifest), manifest.options
-    if options.pilot or options.until_decided:
-        return command
-    return (
-        f"{command} repeats={options.repeats + added}" if options.auto_repeats else f"{command} --add-repeats {added}"
-    )
-
-
-def retry_command(manifest: Manifest) -> str:
-    """Return the command line that measures the disturbed runs of this sweep again."""
-    return (
-        f"{shlex.join(['accelsweep', 'retry', manifest.sweep, '--outcome', 'disturbed'])} && {sweep_command(manifest)}"
-    )
-
-
-def sweep_command(manifest: Manifest) -> str:
-    """Return the command line that continues this sweep."""
-    part = next(iter(manifest.parts.values()), None)
-    kind = "ab-" if manifest.compared else f"{part.command}-" if part else ""
-    name = manifest.searches_for or manifest.sweep
-    default = manifest.entry.default_name if manifest.entry else manifest.experiment or ""
-    is_known = name == kind + default.replace("/", "-") or f"name={name}" in manifest.overrides
-    options = [] if is_known else ["--name", name]
-    options += ["--until-decided"] if manifest.options.until_decided else []
-    options = [*manifest.entry_arguments, *options, *manifest.profile_arguments]
-    words = [*command_words(manifest.compared), *manifest.overrides, *options]
-    if part is not None:
-        words = [part.command, *words[1:], *part.words]
-    return shlex.join(["accelsweep", *words])

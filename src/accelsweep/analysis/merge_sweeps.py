@@ -16,13 +16,13 @@ from typing import Any, get_args
 
 from accelsweep import registry
 from accelsweep.analysis.analyse_sweep import analyse
-from accelsweep.analysis.headline import add_blocks_command, retry_command, sweep_command
 from accelsweep.analysis.run_results import RunRow
 from accelsweep.config.prices import Price, Prices
 from accelsweep.devices.kinds import Accelerator
 from accelsweep.plain_json import MISSING, canonical_json, look_up
 from accelsweep.records.findings import Certainty, Findings
 from accelsweep.records.plan import Excluded, Manifest, MergedName, PlannedSetting
+from accelsweep.records.sweep_commands import add_blocks_command, retry_command, sweep_command
 from accelsweep.results import Outcome
 from accelsweep.run_environment import HardwareKind
 

@@ -24,15 +24,12 @@ from accelsweep.analysis.baseline_comparison import Comparison, Rules, compariso
 from accelsweep.analysis.costs import cost_ratio
 from accelsweep.analysis.headline import (
     Situation,
-    add_blocks_command,
-    advice,
     as_opening,
     claim,
     headline_name,
     interval_sentence,
     quality_sentence,
     ratio_text,
-    retry_command,
     with_full_stop,
 )
 from accelsweep.analysis.intervals import round_significant
@@ -41,8 +38,9 @@ from accelsweep.analysis.quality import NOT_MEASURED, QualityMeasure, is_not_wor
 from accelsweep.analysis.run_results import RunRow, SettingRuns
 from accelsweep.analysis.statistical_power import planned_repeats, repeats_needed, smallest_visible_effect
 from accelsweep.records.estimates import LESS, MORE, Verdict
-from accelsweep.records.findings import Certainty, Recommendation, SettingFinding
+from accelsweep.records.findings import Certainty, Recommendation, SettingFinding, advice
 from accelsweep.records.plan import Manifest
+from accelsweep.records.sweep_commands import add_blocks_command, retry_command
 from accelsweep.run_environment import HardwareKind
 from accelsweep.significant_digits import count_of
 

@@ -28,6 +28,7 @@ from accelsweep.planning.resources import allocated_gpus
 from accelsweep.records.layout import SweepFolder, existing_sweep, sweep_name_in
 from accelsweep.records.not_run_reasons import read_halt
 from accelsweep.records.plan import BLOCK_NAME, Manifest, PlannedBlock
+from accelsweep.records.sweep_commands import sweep_command
 from accelsweep.schedulers.job_environment import (
     KEPT_THREADS_VARIABLE,
     kept_threads,
@@ -352,8 +353,6 @@ def _prepare(sweep: Sweep) -> None:
         refuse_unwritable(folder)
         clear_leftovers(folder, partial(print, file=sys.stderr))
         if manifest.options.pilot:
-            from accelsweep.analysis.headline import sweep_command
-
             # Snakemake's graph is fixed, so the blocks after the pilot need another command.
             note = f"repeats=auto: Snakemake alone measures the {PILOT_BLOCKS} blocks of the pilot. Then continue with:"
             print(note, sweep_command(manifest), file=sys.stderr)  # noqa: T201 - for users of plain Snakemake

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from accelsweep.json_documents import Frozen
 from accelsweep.plain_json import NO_OTHER_FIELDS
+from accelsweep.significant_digits import interval_digits
 
 
 class Verdict(StrEnum):
@@ -51,6 +52,15 @@ class Estimate(Frozen):
     confidence: float
     count: int
     reason: str | None = None
+
+
+def percent_change(ratio: Estimate) -> tuple[str, str]:
+    """Return a rate's change in percent, and its interval in brackets ('' if there is none)."""
+    value = 100.0 * (ratio.value - 1.0)
+    if ratio.low is None or ratio.high is None:
+        return f"{value:.1f}", ""
+    middle, low, high = interval_digits(value, 100.0 * (ratio.low - 1.0), 100.0 * (ratio.high - 1.0))
+    return middle, f" [{low}, {high}]"
 
 
 class Speedup(Frozen):

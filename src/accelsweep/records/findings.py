@@ -18,7 +18,7 @@ from accelsweep.json_documents import Document, Frozen
 from accelsweep.metrics import quality_name
 from accelsweep.records.estimates import Estimate, Speedup, Summary, Verdict
 from accelsweep.records.plan import Excluded, Manifest, parse_parts
-from accelsweep.records.run_record import EarlierAttempt
+from accelsweep.records.run_record import EarlierAttempt, doubt_description
 from accelsweep.results import Doubt, Effective, Outcome
 from accelsweep.significant_digits import percent_of
 
@@ -193,6 +193,48 @@ class Recommendation(Frozen):
         """The heading above the alternatives, which may consist of one choice per kind of hardware."""
         by_hardware = any(choice.title == f"On {choice.hardware}" for choice in self.alternatives)
         return "On each kind of hardware" if self.choice is None or by_hardware else "Alternatives"
+
+
+def advice(
+    headline: str,
+    certainty: Certainty,
+    *detail: str,
+    chosen: SettingFinding | None = None,
+    fastest: SettingFinding | None = None,
+    alternatives: tuple[Choice, ...] = (),
+    settle: str | None = None,
+    settle_blocks: int = 0,
+    settle_minutes: float | None = None,
+    purpose: str = "To settle it",
+) -> Recommendation:
+    """Build a recommendation from the headline, the sentences in `detail`, and the doubts about the named setting.
+
+    The headline names the `chosen` setting or, if none is recommended, the `fastest`.
+    """
+    named = chosen or fastest
+    details = " ".join(part for part in detail if part)
+    doubts = [f"{doubt_description(doubt)} ({doubt.code})" for doubt in named.doubts] if named is not None else []
+    parts = (f"{headline}.", details, f"Doubts: {'; '.join(doubts)}." if doubts else "")
+    sentence = " ".join(part for part in parts if part)
+
+    def choice(setting: SettingFinding | None, title: str) -> Choice | None:
+        if setting is None:
+            return None
+        return Choice(setting=setting.setting, title=title, sentence=sentence, hardware=setting.hardware)
+
+    return Recommendation(
+        choice=choice(chosen, "Recommended"),
+        fastest=choice(fastest, "Fastest"),
+        sentence=sentence,
+        alternatives=alternatives,
+        settle=settle,
+        settle_blocks=settle_blocks,
+        settle_minutes=settle_minutes,
+        settle_purpose=purpose,
+        headline=headline,
+        detail=details,
+        certainty=certainty,
+    )
 
 
 # Scaling over devices and over batch sizes.

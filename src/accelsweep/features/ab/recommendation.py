@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accelsweep.analysis.headline import (
-    Situation,
-    add_blocks_command,
-    advice,
-    percent_change,
-    retry_command,
-    sweep_command,
-)
+from accelsweep.analysis.headline import Situation
 from accelsweep.config.setting import label_parts
 from accelsweep.config.versions import without_version
-from accelsweep.records.estimates import LESS, MORE, Verdict
-from accelsweep.records.findings import Certainty, Recommendation, SettingFinding
+from accelsweep.records.estimates import LESS, MORE, Verdict, percent_change
+from accelsweep.records.findings import Certainty, Recommendation, SettingFinding, advice
 from accelsweep.records.plan import Manifest
+from accelsweep.records.sweep_commands import add_blocks_command, retry_command, sweep_command
 from accelsweep.run_config import VERSION
 
 _MAX_LABEL_WORDS = 4
