@@ -49,14 +49,14 @@ def test_a_plan_lists_settings_reasons_blocks_and_the_visible_difference(tmp_pat
 
 
 def test_a_plan_of_many_settings_prints_forty_and_says_how_many_more(tmp_path, capsys):
-    plan = plan_to_show(tmp_path, Request(("batch_size=range(1,46)", "accelerator=cpu,mps", "devices=1")))
-    show_plan(tmp_path, plan)
+    request = Request(("batch_size=range(1,46)", "accelerator=cpu,mps", "devices=1"))
+    preview_plan(tmp_path, request)
     shown = capsys.readouterr().out
     assert "45 settings" in " ".join(shown.split())
     assert sum(f"batch {size}, " in shown for size in range(1, 46)) == 40
     assert "... and 5 more" in shown
     assert "unsupported: 45 x " in shown
-    show_plan(tmp_path, plan, as_json=True)
+    preview_plan(tmp_path, request, as_json=True)
     found = json.loads(capsys.readouterr().out)
     assert (len(found["settings"]), len(found["unsupported"])) == (45, 45)
 

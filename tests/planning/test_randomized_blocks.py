@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -290,7 +291,7 @@ def test_a_large_sweep_on_a_cluster_occupies_all_nodes(nodes, repeats, size, blo
 def test_names_do_not_depend_on_limits_but_on_runs_and_configs():
     names = {block.name for block in block_design(task("abc"), []).new}
     assert names == {block.name for block in block_design(task("abc", run_seconds=5), []).new}
-    other = [c.model_copy(update={"config": config_with(**c.config.raw, root="/x")}) for c in map(setting, "abc")]
+    other = [replace(c, config=config_with(**c.config.raw, root="/x")) for c in map(setting, "abc")]
     assert names.isdisjoint(block.name for block in block_design(task(other), []).new)
     assert all(len(name) == 13 and name.startswith("b") for name in names)
 
