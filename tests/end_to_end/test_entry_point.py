@@ -23,6 +23,7 @@ pytestmark = pytest.mark.real
 
 SHORT = (
     "repeats=2",
+    "threads=1",  # two that share a busy core wait for each other in every step
     "measure.warmup_steps=3",
     "measure.min_steps=20",
     "measure.min_seconds=0.2",
@@ -75,6 +76,7 @@ def test_a_hydra_project_is_measured_as_it_stands_and_gets_its_recommendation_ba
     manifest = json.loads((home.path / "sweeps/train/manifest.json").read_text())["body"]
     assert (manifest["entry"]["command"], manifest["entry"]["batch_is"]) == ("python src/train.py", "global")
 
+    home.environment |= beside_the_server()  # the first command has shown that it needs none
     again = home.accelsweep("run", "devices=1,2", "batch_size=64", *SHORT)
     assert (again.returncode, "trying" in again.stdout) == (0, False), again.stdout
     stamps = home.records("train")
