@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import subprocess
 import sys
@@ -142,15 +141,24 @@ def test_onednns_limit_switches_instructions_off(variables, emulated):
     assert emulated_formats(("avx512_bf16", "avx512_fp16"), variables) == emulated
 
 
-@pytest.mark.parametrize("limit", ["", "AVX2", "no-such-set"])
-def test_torch_has_no_instructions_for_bf16_where_it_is_said_to_be_emulated_by_a_limit(limit):
+def test_torch_has_no_instructions_for_bf16_where_it_is_said_to_be_emulated_by_a_limit():
+    """A process reads the limit once: each is set in a fork of one that has only imported torch."""
     if platform.machine() != "x86_64" or "avx512_bf16" not in (cpu_flags() or ()):
         pytest.skip("this processor emulates bf16 anyway")
-    program = "import torch; print(torch.ops.mkldnn._is_mkldnn_bf16_supported())"
-    variables = {"ONEDNN_MAX_CPU_ISA": limit} if limit else {}
-    words = [sys.executable, "-c", program]
-    supported = subprocess.run(words, env=os.environ | variables, capture_output=True, text=True, check=True).stdout
-    assert ("bf16" in emulated_formats(cpu_flags(), variables)) == (supported.strip() == "False")
+    limits = ("", "AVX2", "no-such-set")
+    program = f"""
+import os, torch
+for limit in {limits}:
+    if (child := os.fork()) == 0:
+        os.environ.update({{"ONEDNN_MAX_CPU_ISA": limit}} if limit else {{}})
+        print(torch.ops.mkldnn._is_mkldnn_bf16_supported(), flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    for limit, supported in zip(limits, printed, strict=True):
+        variables = {"ONEDNN_MAX_CPU_ISA": limit} if limit else {}
+        assert ("bf16" in emulated_formats(cpu_flags(), variables)) == (supported == "False"), limit
 
 
 @pytest.mark.parametrize(
