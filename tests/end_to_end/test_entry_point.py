@@ -100,9 +100,7 @@ def test_a_hydra_project_is_measured_as_it_stands_and_gets_its_recommendation_ba
         assert home.accelsweep("apply", "train").returncode == 2
 
 
-def test_a_script_runs_in_its_own_environment_and_its_errors_end_the_command_in_the_trial(
-    make_home: Callable[..., Home],
-) -> None:
+def test_a_script_runs_in_its_own_environment(make_home: Callable[..., Home]) -> None:
     home = make_home("script")
     environment = home.path / ".venv"
     (environment / "bin").mkdir(parents=True)
@@ -114,8 +112,7 @@ def test_a_script_runs_in_its_own_environment_and_its_errors_end_the_command_in_
     script = home.path / "train.py"
     text = script.read_text()
     script.write_text(text.replace("def main():", 'def main():\n    import os; os.environ["OWN_ENVIRONMENT"]'))
-    command = ("run", "batch_size=32,64", *SHORT, "repeats=1")
-    done = home.accelsweep(*command)
+    done = home.accelsweep("run", "batch_size=32,64", *SHORT, "repeats=1")
     assert done.returncode == 0, done.stdout
     assert "quality: val_acc (max is better), from the project" in done.stdout
     assert "left out of the measured Trainer, besides its loggers: ModelCheckpoint" in done.stdout
@@ -129,12 +126,6 @@ def test_a_script_runs_in_its_own_environment_and_its_errors_end_the_command_in_
     profiled = home.accelsweep("profile", "train", "batch_size=32")
     assert profiled.returncode == 0, profiled.stdout
     assert "operators in a step of batch 32" in profiled.stdout
-
-    script.write_text(text.replace("seed_everything(7)", 'raise RuntimeError("no data here")'))
-    failed = home.accelsweep(*command, "--name", "other")
-    assert failed.returncode == 2, failed.stdout
-    assert "python train.py failed in its trial: RuntimeError: no data here, in main (train.py, line" in failed.stdout
-    assert not (home.path / "sweeps" / "other").exists()
 
 
 def test_a_plain_training_loop_is_swept_over_ranks_and_precision(make_home: Callable[..., Home]) -> None:

@@ -140,11 +140,14 @@ def test_an_environment_whose_torch_cannot_be_imported_ends_the_command(tmp_path
 
 
 def test_a_module_that_is_missing_in_the_trial_is_to_be_installed_where_the_script_ran(tmp_path: Path) -> None:
+    """The script's error and its line end the command, and nothing is left."""
     home = Home(copy_project("script", tmp_path / "home"))
     script = home.path / "train.py"
-    script.write_text(f"import absent\n{script.read_text()}")
+    script.write_text(script.read_text().replace("seed_everything(7)", "import absent"))
     python = environment(tmp_path / "environment", "extra")
     ended = home.accelsweep("run", "--entry", f"{python} train.py", "batch_size=32,64", "quality=val_acc")
     assert ended.returncode == 2, ended.stdout
-    assert "ModuleNotFoundError: No module named 'absent'" in ended.stdout
+    error = "ModuleNotFoundError: No module named 'absent', in main (train.py, line"
+    assert f"train.py failed in its trial: {error}" in ended.stdout
     assert f"install it in {python}, or name another interpreter under `python` in accelsweep.yaml" in ended.stdout
+    assert not (home.path / "sweeps").exists()
