@@ -69,7 +69,8 @@ def test_a_sweep_goes_through_slurm_to_its_report(home):
     home.environment |= ORDERS | {"HF_TOKEN": "x", "STORE": "https://me:pass@host", "TOKENIZERS_PARALLELISM": "false"}
     (home.path / "profiles" / "default").mkdir(parents=True)
     (home.path / "profiles" / "default" / "profile.yaml").write_text("dry-run: true\n")
-    sizes = ("threads=null", "devices=1,2", "site.inventory=[{accelerator: cpu, model: virtual, count: 2}]")
+    few = ("measure.warmup_steps=2", "measure.min_steps=4", "measure.max_steps=4")  # two threads on a busy core wait
+    sizes = (*few, "threads=null", "devices=1,2", "site.inventory=[{accelerator: cpu, model: virtual, count: 2}]")
     output = home.run(*sizes)
     assert "[5/5]" in output
     records = home.records()
