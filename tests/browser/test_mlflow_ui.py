@@ -301,6 +301,7 @@ def test_the_report_opens_in_the_artifact_viewer(site: Site) -> None:
     expect(report.locator("svg").first).to_be_visible()
 
 
+@pytest.mark.long  # the tests above look at the same pages of a made-up sweep; only here they are of the shipped one
 def test_the_shipped_quickstart_looks_as_the_documentation_shows_it(site: Site) -> None:
     """The same pages with a real sweep, whose records hold all that a sweep publishes except its logs."""
     from accelsweep.tracking.publisher import publish

@@ -141,6 +141,7 @@ def test_a_plain_training_loop_is_swept_over_ranks_and_precision(make_home: Call
     assert all(name in home.files() for name in before)
 
 
+@pytest.mark.long  # planning/test_project_overrides.py plans with what a trial finds; only here one looks for it
 def test_the_trial_finds_a_batch_size_that_only_the_script_knows(make_home: Callable[..., Home]) -> None:
     home = make_home("script", **beside_the_server())
     script = home.path / "train.py"
