@@ -159,6 +159,13 @@ def what_was_imported_is_no_garbage() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def torch_computes_on_one_thread() -> None:
+    """Let no thread of ours spin: on cores that other workers keep busy, two wait for each other in every operation."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
+
+
 @pytest.fixture(autouse=True)
 def the_environment_is_left_as_it_was() -> Iterator[None]:
     """Fail a test that leaves a setting behind: a later test's child processes would read it."""
