@@ -316,35 +316,34 @@ def test_without_tf32_in_nvidias_libraries_no_format_is_tf32(monkeypatch):
     assert number_format("32-true", "cuda") == cudnn_format("32-true", "cuda", "conv") == "float32"
 
 
-SET = """
-import torch
+SETTINGS = {
+    "pass": "highest float32 tf32 tf32",
+    "torch.set_float32_matmul_precision('medium')": "medium tf32 tf32 tf32",
+    "torch.backends.cuda.matmul.allow_tf32 = True": "high tf32 tf32 tf32",
+    "torch.backends.cuda.matmul.fp32_precision = 'tf32'": "high tf32 tf32 tf32",
+    "torch.set_float32_matmul_precision('high'); torch.backends.cuda.matmul.fp32_precision = 'ieee'": (
+        "highest float32 tf32 tf32"
+    ),
+    "torch.backends.cudnn.rnn.fp32_precision = 'ieee'": "highest float32 tf32 float32",
+}
+SET = f"""
+import os, torch
 from accelsweep.measure.flops import cudnn_format, float32_matmul_precision, number_format
-{}
-layers = (cudnn_format("32-true", "cuda", layer) for layer in ("conv", "rnn"))
-print(float32_matmul_precision(), number_format("32-true", "cuda"), *layers)
+for setting in {[*SETTINGS]}:
+    if (child := os.fork()) == 0:
+        exec(setting)
+        layers = (cudnn_format("32-true", "cuda", layer) for layer in ("conv", "rnn"))
+        print(float32_matmul_precision(), number_format("32-true", "cuda"), *layers, flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, setting
 """
 
 
 @pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="torch before 2.9")
-@pytest.mark.parametrize(
-    ("setting", "read"),
-    [
-        ("pass", "highest float32 tf32 tf32"),
-        ("torch.set_float32_matmul_precision('medium')", "medium tf32 tf32 tf32"),
-        ("torch.backends.cuda.matmul.allow_tf32 = True", "high tf32 tf32 tf32"),
-        ("torch.backends.cuda.matmul.fp32_precision = 'tf32'", "high tf32 tf32 tf32"),
-        (
-            "torch.set_float32_matmul_precision('high'); torch.backends.cuda.matmul.fp32_precision = 'ieee'",
-            "highest float32 tf32 tf32",
-        ),
-        ("torch.backends.cudnn.rnn.fp32_precision = 'ieee'", "highest float32 tf32 float32"),
-    ],
-)
-def test_precisions_are_read_however_they_were_set(setting, read):
+def test_precisions_are_read_however_they_were_set():
     """Torch refuses some questions after a change through its newer interface, for the rest of the process."""
-    command = [sys.executable, "-c", SET.format(setting)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == read.split()
+    done = subprocess.run([sys.executable, "-c", SET], capture_output=True, text=True, check=True)
+    assert dict(zip(SETTINGS, done.stdout.splitlines(), strict=True)) == SETTINGS
 
 
 def test_convolutions_are_counted_apart():
