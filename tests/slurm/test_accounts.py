@@ -104,7 +104,7 @@ def test_what_slurm_refuses_ends_with_exit_2_its_words_and_the_sites_key_before_
     assert words in last
     assert key in last
     assert "same command" not in ended.stdout + ended.stderr
-    assert not home.left()
+    home.wait_for(lambda: not home.left(), "the end of the driver's job, which was cancelled", 60)
     if "was cancelled" not in last:
         assert jobs(home) <= known, "Slurm forgets jobs that have ended, and has got no new one"
 
