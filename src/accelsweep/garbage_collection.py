@@ -19,17 +19,11 @@ def collect_rarely() -> None:
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause the collector within the block or the decorated function; objects without cycles are freed as ever.
-
-    What was made meanwhile counts as old afterwards, so that the collector does not look at all of it right away.
-    """
+    """Pause the collector within the block or the decorated function; objects without cycles are freed as ever."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if enabled:
-            if not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()  # to the oldest generation
             gc.enable()
