@@ -18,7 +18,6 @@ driver polls squeue itself.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import re
 import threading
@@ -242,6 +241,8 @@ def override_slurm_polling(workflow: Any, sweep: str, jobs_changed: str, *, driv
             return
         async for job in poll(active):
             yield job
+
+    import asyncio  # not needed by a command that starts no Snakemake
 
     executor.check_active_jobs = check
     executor.sleep = functools.partial(asyncio.sleep, 1.0)
