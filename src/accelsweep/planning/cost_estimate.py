@@ -338,7 +338,7 @@ def visible_effect(plan: Plan, noise: float | None = None) -> VisibleEffect:
     assumption = f"{per_run:.1%} noise between runs ({source}), {count_of(family, 'comparison')}, {POWER:.0%} chance"
     if family < 1:
         return VisibleEffect(None, assumption, "there is no other setting to compare the baseline with")
-    from accelsweep.analysis.statistical_power import smallest_visible_effect  # scipy, if there is something to compare
+    from accelsweep.analysis.statistical_power import smallest_visible_effect  # imports scipy
 
     effect = smallest_visible_effect(
         options.repeats,
