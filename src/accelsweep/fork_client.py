@@ -41,7 +41,7 @@ _IGNORED_FLAGS = re.compile(r"(safe_path|dont_write_bytecode)=[^,)]*")
 
 ProcessState = dict[str, str]
 
-ForkedModule = Literal["accelsweep.executor", "accelsweep.worker.project_config"]
+ForkedModule = Literal["accelsweep.executor", "accelsweep.executor.trial", "accelsweep.worker.project_config"]
 """A module that the fork server can run as `python -m MODULE` would."""
 
 

@@ -158,27 +158,21 @@ def test_the_trial_finds_a_batch_size_that_only_the_script_knows(make_home: Call
 
 def test_ctrl_c_during_the_trial_ends_the_command_and_leaves_nothing(make_home: Callable[..., Home]) -> None:
     home = make_home("script")
-    script = home.path / "train.py"
-    script.write_text(script.read_text().replace("seed_everything(7)", "import time; time.sleep(600)"))
+    script, started = home.path / "train.py", home.path / "started"
+    wait = f"import os, time; os.symlink(str(os.getpid()), {str(started)!r}); time.sleep(600)"
+    script.write_text(script.read_text().replace("seed_everything(7)", wait))
     process = home.start("run", "batch_size=32,64", *SHORT)
     assert process.stdout is not None
     while "trying a few steps first" not in process.stdout.readline():
         assert process.poll() is None
-    until(lambda: _runs(script), 60)
+    until(started.is_symlink, 60)
+    rank = psutil.Process(int(started.readlink().name))
+    assert "accelsweep.executor.fork_server" in rank.cmdline(), "it has not imported torch once more"
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert (process.returncode, "Traceback" in output) == (130, False), output
-    until(lambda: not _runs(script), 20)
+    assert not rank.is_running(), "the command waits for the end of the script"
     assert not (home.path / "sweeps").exists()
-
-
-def _runs(script: Path) -> bool:
-    """Whether a rank works in the script's folder: it runs in this process's name, below our own module."""
-    return any(
-        "accelsweep.worker.main" in " ".join(process.info["cmdline"] or ())
-        and process.info["cwd"] == str(script.parent)
-        for process in psutil.process_iter(["cmdline", "cwd"])
-    )
 
 
 @pytest.mark.long  # features/ab/test_scripts.py plans versions of a script; only here they are measured

@@ -54,7 +54,7 @@ def home(cluster: None, tmp_path: Path) -> Iterator[SlurmHome]:
     made.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def grid() -> Iterator[None]:
     """The test's Grid Engine, started if need be, stopped at the end."""
     if os.getuid() != 0:

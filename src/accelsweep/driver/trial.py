@@ -59,7 +59,7 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[TrialFind
     if result is None or result.effective is None:
         if project.python is not None and setting.config.entry is not None:
             usable_devices(project.python, setting.config.entry.package)  # imports may be the cause
-        message = f"{project.command} failed in its trial: {trial.conclusion.reason}"
+        message = f"{project.command} failed in its trial: {trial.reason}"
         if result is not None and result.user_location is not None and result.user_location not in message:
             message += f", in {result.user_location}"
         raise InputError(f"{message}{missing_module_remedy(message, project.python or sys.executable)}")

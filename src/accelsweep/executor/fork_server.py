@@ -2,8 +2,8 @@
 
 DESCRIPTOR is a socket on which the driver already listens, so an early client simply waits for the imports to finish.
 The server never imports user code, has no state, and dies with the driver. An executor ends with the job that requested
-it, not with the driver. The driver itself requests the process that composes the config of the user's own project,
-which imports what the server has imported.
+it, not with the driver. The driver itself requests the processes that compose the config of the user's own project and
+that try its script, which import what the server has imported.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from accelsweep.errors import EXIT_INCOMPLETE
+from accelsweep.executor import trial
 from accelsweep.executor.block import main as run_executor
 from accelsweep.executor.launch import Launcher, preload
 from accelsweep.fork_client import ForkedModule, ProcessState, differences, process_state
@@ -34,6 +35,7 @@ _REQUEST_TIMEOUT_SECONDS = 10.0
 
 _MAINS: dict[ForkedModule, Callable[[], int | None]] = {
     "accelsweep.executor": lambda: run_executor(Launcher(safe=True)),
+    "accelsweep.executor.trial": trial.main,
     "accelsweep.worker.project_config": project_config.main,
 }
 

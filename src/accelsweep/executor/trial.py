@@ -1,20 +1,31 @@
-"""Tries the user's own script for a few steps, outside the sweep, before anything is measured."""
+"""Tries the user's own script for a few steps, outside the sweep, before anything is measured.
+
+`main` does so in a process forked by the fork server, so that no rank has to import torch and Lightning again.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from accelsweep.config.setting import Setting, with_full_paths
 from accelsweep.config.sweep_options import Limits
+from accelsweep.devices import linux
+from accelsweep.errors import EXIT_OK
 from accelsweep.executor.attempt import RankRunner
-from accelsweep.executor.attempt_outcome import Conclusion, conclude
+from accelsweep.executor.attempt_outcome import conclude
 from accelsweep.executor.code_versions import CodeVersion, ProjectEnvironment
-from accelsweep.executor.device_lease import leased
-from accelsweep.executor.launch import Launcher
+from accelsweep.executor.device_lease import NotEnoughDevices, leased
+from accelsweep.executor.launch import Launcher, LaunchMethod
 from accelsweep.executor.recording import read_results
-from accelsweep.ipc import Interrupted, Signals
+from accelsweep.files import write_json
+from accelsweep.fork_client import Fork, request_fork
+from accelsweep.ipc import Interrupted, Signals, receive
+from accelsweep.json_documents import Frozen
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import MeasuredProject
 from accelsweep.results import RankResult
@@ -25,13 +36,30 @@ from accelsweep.worker.run_spec import RunSpec
 _MEASURE = Measure(warmup_steps=2, min_steps=2, min_seconds=0.0, max_steps=2)
 """A trial's window: just long enough to reach the first optimiser steps if gradients are not accumulated."""
 
+_REQUEST, _ANSWER = "request.json", "answer.json"
+
 
 @dataclass(frozen=True)
 class Trial:
-    """How a trial ended, and rank 0's result, if there is one."""
+    """Why a trial failed, if it did, and rank 0's result, if there is one."""
 
-    conclusion: Conclusion
+    reason: str | None
     result: RankResult | None
+
+
+class _Request(Frozen):
+    """What a trial needs besides the run's spec, in whose folder it lies."""
+
+    project: MeasuredProject
+    limits: Limits
+
+
+class _Answer(Frozen):
+    """How a trial ended, with the ranks that have results, or why there was none on this machine."""
+
+    reason: str | None = None
+    reported: frozenset[int] = frozenset()
+    not_enough_devices: str | None = None
 
 
 def try_setting(
@@ -45,17 +73,7 @@ def try_setting(
 
     The first batch may have any size. `version` is the setting's version of the script, if the sweep compares any.
     """
-    try:
-        return _try_setting(folder, project, setting, limits, version)
-    except Interrupted:
-        raise KeyboardInterrupt from None
-
-
-def _try_setting(
-    folder: SweepFolder, project: MeasuredProject, setting: Setting, limits: Limits, version: CodeVersion | None
-) -> Trial:
-    signals = Signals()
-    with temporary_folder("trial") as attempt, signals.caught():
+    with temporary_folder("trial") as attempt:
         config = with_full_paths(setting.config, folder.home)
         spec = RunSpec(
             sweep=folder.name,
@@ -71,12 +89,64 @@ def _try_setting(
             any_batch_size=True,
         )
         spec.write()
-        holder = f"process {os.getpid()} (a trial of {folder.name})"
-        with leased(config, holder, signals.pause, lambda line: print(line, file=sys.stderr)) as lease:  # noqa: T201
-            code = ProjectEnvironment.of(project, config, attempt, version)
-            ending = RankRunner(Launcher(), signals).run(spec, "spawn", lease, code, limits)
-        results = read_results(spec, ending.reported)
-        conclusion = conclude(spec, ending, results, limits)
-        if conclusion is None:
-            raise Interrupted
-        return Trial(conclusion, results.get(0))
+        request = _Request(project=project, limits=limits)
+        answer = _try_in_fork(spec, request) if version is None else None
+        if answer is None:
+            answer = _try(spec, request, version, None)
+        if answer is None:
+            raise KeyboardInterrupt
+        if answer.not_enough_devices is not None:
+            raise NotEnoughDevices(answer.not_enough_devices)
+        return Trial(answer.reason, read_results(spec, answer.reported).get(0))
+
+
+def _try_in_fork(spec: RunSpec, request: _Request) -> _Answer | None:
+    """Have the fork server try the run; None if there is no server, it declines, or its fork is killed."""
+    write_json(Path(spec.attempt_folder) / _REQUEST, request.model_dump(mode="json"))
+    fork = request_fork("accelsweep.executor.trial", [str(spec.file())])
+    if not isinstance(fork, Fork):
+        return None
+    with fork.connection:
+        try:
+            receive(fork.connection)
+        except KeyboardInterrupt:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(fork.pid, signal.SIGTERM)
+            receive(fork.connection)  # it ends its ranks first
+            raise
+    answer = Path(spec.attempt_folder) / _ANSWER
+    return _Answer.model_validate_json(answer.read_bytes()) if answer.exists() else None
+
+
+def main() -> int:
+    """Try the run whose spec the command line names, in a process that may fork its ranks."""
+    spec = RunSpec.read(Path(sys.argv[1]))
+    request = _Request.model_validate_json((Path(spec.attempt_folder) / _REQUEST).read_bytes())
+    linux.adopt_orphans()
+    answer = _try(spec, request, None, Launcher(safe=True))
+    if answer is not None:
+        write_json(Path(spec.attempt_folder) / _ANSWER, answer.model_dump(mode="json"))
+    return EXIT_OK
+
+
+def _try(spec: RunSpec, request: _Request, version: CodeVersion | None, launcher: Launcher | None) -> _Answer | None:
+    """Run the ranks of `spec`, by default in fresh interpreters; None if stopped."""
+    signals, config = Signals(), spec.config
+    code = ProjectEnvironment.of(request.project, config, Path(spec.attempt_folder), version)
+    method: LaunchMethod = "spawn"
+    if launcher is not None and not code.needs_spawn:
+        method = launcher.method_for(config, _say)
+    holder = f"process {os.getpid()} (a trial of {spec.sweep})"
+    try:
+        with signals.caught(), leased(config, holder, signals.pause, _say) as lease:
+            ending = RankRunner(launcher or Launcher(), signals).run(spec, method, lease, code, request.limits)
+    except Interrupted:
+        return None
+    except NotEnoughDevices as error:
+        return _Answer(not_enough_devices=str(error))
+    conclusion = conclude(spec, ending, read_results(spec, ending.reported), request.limits)
+    return None if conclusion is None else _Answer(reason=conclusion.reason, reported=ending.reported)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)  # noqa: T201 - the console of the command
