@@ -128,21 +128,20 @@ def published(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) ->
 
 
 @pytest.fixture(scope="module")
-def visitor(browser: sync_api.Browser) -> sync_api.BrowserContext:
-    """A visitor who keeps MLflow's scripts, ten megabytes of them, from one test to the next."""
-    return browser.new_context(viewport={"width": 1500, "height": 950})
+def window(browser: sync_api.Browser) -> Page:
+    """One window for all tests: Chromium need not read MLflow's scripts, ten megabytes of them, for each test anew."""
+    return browser.new_page()
 
 
 @pytest.fixture
-def site(published: tuple[SweepFolder, str], visitor: sync_api.BrowserContext) -> Iterator[Site]:
-    """A fresh window on the published sweep, of a browser that remembers nothing of the earlier ones."""
-    page = visitor.new_page()
-    page.set_default_timeout(20 * SECONDS)
+def site(published: tuple[SweepFolder, str], window: Page) -> Iterator[Site]:
+    """The published sweep, and a browser that remembers nothing of earlier tests."""
+    window.set_viewport_size({"width": 1500, "height": 950})
+    window.set_default_timeout(20 * SECONDS)
     expect.set_options(timeout=20 * SECONDS)
-    yield Site(*published, page)
-    page.evaluate("location.origin === 'null' || localStorage.clear()")
-    page.close()
-    visitor.clear_cookies()
+    yield Site(*published, window)
+    window.evaluate("location.origin === 'null' || [localStorage, sessionStorage].forEach((kept) => kept.clear())")
+    window.context.clear_cookies()
 
 
 def settings_of(site: Site) -> set[str]:
