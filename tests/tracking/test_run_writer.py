@@ -117,16 +117,16 @@ def test_a_resumed_setting_is_running_although_a_publisher_died_while_marking_it
 
 
 def test_a_report_that_changes_while_the_publisher_ends_is_published_next_time(
-    sweep: SweepFolder, uri: str, with_findings: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    small_sweep: SweepFolder, uri: str, with_findings: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_findings(sweep)
+    with_findings(small_sweep)
     publish_snapshot = publisher.publish_snapshot
 
     def then_change_the_report(writer: RunWriter, *rest: Any) -> None:
         publish_snapshot(writer, *rest)
         if not writer.written:
-            (sweep.report / "index.html").write_text("a newer report", "utf-8")
+            (small_sweep.report / "index.html").write_text("a newer report", "utf-8")
 
     monkeypatch.setattr(publisher, "publish_snapshot", then_change_the_report)
-    publish(sweep, uri)
-    assert not up_to_date(sweep, uri)
+    publish(small_sweep, uri)
+    assert not up_to_date(small_sweep, uri)
