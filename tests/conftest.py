@@ -6,7 +6,7 @@ import contextlib
 import copy
 import gc
 import os
-import subprocess
+import shutil
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
@@ -140,8 +140,6 @@ def _place(item: pytest.Function) -> int:
 
 
 def _group(item: pytest.Function) -> str | None:
-    if item.path.parent.name == "browser":
-        return item.path.stem
     stores = {item.callspec.params.get(name) for name in STORES} if hasattr(item, "callspec") else set()
     if "http" in stores:
         return "server"
@@ -149,7 +147,8 @@ def _group(item: pytest.Function) -> str | None:
         return "warm"
     if "snakemake" in item.function.__code__.co_names:
         return "snakemake"
-    return next((name for name in TOGETHER if name in item.fixturenames), None)
+    browser = item.path.stem if item.path.parent.name == "browser" else None
+    return next((name for name in TOGETHER if name in item.fixturenames), browser)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -275,22 +274,35 @@ def pictures_are_kept(once: Callable[[str, Callable[[Path], None]], Path]) -> It
         yield
 
 
-MAKE_DATABASE = """
-import sys
-from pathlib import Path
-from accelsweep.tracking.store import create_database
-create_database(f"sqlite:///{sys.argv[1]}/mlflow.db", Path(sys.argv[1]))
-"""
+@pytest.fixture(scope="session")
+def empty_database(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """A SQLite store of MLflow's without an experiment of ours, to copy: making one takes MLflow a second."""
+
+    def make(folder: Path) -> None:
+        from accelsweep.tracking.store import create_database
+
+        create_database(f"sqlite:///{folder}/mlflow.db", folder)
+
+    return once("database", make) / "mlflow.db"
 
 
 @pytest.fixture(scope="session")
-def empty_database(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
-    """A SQLite store of MLflow's without an experiment of ours, to copy: making one takes MLflow two seconds."""
+def server_store(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> str:
+    """The URI of the SQLite store behind the server."""
+    home = tmp_path_factory.mktemp("server")
+    shutil.copy(empty_database, home / "mlflow.db")
+    return f"sqlite:///{home / 'mlflow.db'}"
 
-    def make(folder: Path) -> None:
-        subprocess.run([sys.executable, "-c", MAKE_DATABASE, str(folder)], check=True)
 
-    return once("database", make) / "mlflow.db"
+@pytest.fixture(scope="session")
+def server(server_store: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real `mlflow server` on loopback, shared by all tests."""
+    from guarded_server import free_port
+
+    from accelsweep.tracking.ui import running_server
+
+    with running_server(tmp_path_factory.mktemp("artifacts"), server_store, free_port()) as running:
+        yield running.address
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 from example_sweep import build_example_sweep
-from one_rank import free_port
 from polling import PATIENCE_SECONDS, until
 
 from accelsweep.records.findings import Findings
@@ -48,9 +47,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.real]
 class Site:
     """A folder's results in MLflow's UI: where the experiment is, and a page to look at it with."""
 
-    def __init__(self, folder: SweepFolder, address: str, page: Page) -> None:
-        self.folder, self.page, self.address = folder, page, address
-        self.store = f"sqlite:///{folder.home / 'mlflow.db'}"
+    def __init__(self, folder: SweepFolder, store: str, address: str, page: Page) -> None:
+        self.folder, self.store, self.address, self.page = folder, store, address, page
 
     def open(self, name: str | None = None) -> Page:
         """Open the list of the experiment's runs, through the front door, or another sweep's."""
@@ -112,19 +110,15 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[tuple[SweepFolder, str]]:
-    """The example sweep with its report, in the store of its folder, and the address of a UI on it."""
+def published(tmp_path_factory: pytest.TempPathFactory, server_store: str, server: str) -> tuple[SweepFolder, str, str]:
+    """The example sweep with its report, the store that has it, and the address of a UI on that."""
     from accelsweep.driver.finalize import finalize
     from accelsweep.tracking.publisher import publish
-    from accelsweep.tracking.ui import running_server
 
     folder = build_example_sweep(tmp_path_factory.mktemp("mlflow"))
     finalize(folder)
-    shutil.copy(empty_database, folder.home / "mlflow.db")
-    uri = f"sqlite:///{folder.home / 'mlflow.db'}"
-    publish(folder, uri)
-    with running_server(folder.home, uri, free_port()) as server:  # the usual one is for tests beside this one
-        yield folder, server.address
+    publish(folder, server_store)
+    return folder, server_store, server
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +128,7 @@ def window(browser: sync_api.Browser) -> Page:
 
 
 @pytest.fixture
-def site(published: tuple[SweepFolder, str], window: Page) -> Iterator[Site]:
+def site(published: tuple[SweepFolder, str, str], window: Page) -> Iterator[Site]:
     """The published sweep, and a browser that remembers nothing of earlier tests."""
     window.set_viewport_size({"width": 1500, "height": 950})
     window.set_default_timeout(20 * SECONDS)
@@ -306,7 +300,7 @@ def test_the_shipped_quickstart_looks_as_the_documentation_shows_it(site: Site) 
     from accelsweep.tracking.publisher import publish
 
     shutil.copytree(EXAMPLE, site.folder.home, dirs_exist_ok=True)
-    real = Site(SweepFolder(site.folder.home, "quickstart"), site.address, site.page)
+    real = Site(SweepFolder(site.folder.home, "quickstart"), site.store, site.address, site.page)
     publish(real.folder, real.store)
     found = Findings.read(real.folder.findings)
     baseline = next(setting for setting in found.settings if setting.setting == found.baseline).label

@@ -5,14 +5,13 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from example_sweep import build_example_sweep, effective_of
-from guarded_server import free_port
 from stores import StoreContents, read_runs
 
 from accelsweep.config.setting import label
@@ -23,18 +22,6 @@ from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import Manifest
 from accelsweep.records.run_files import RunFolder
 from accelsweep.results import Doubt
-
-
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[str]:
-    """The address of a real `mlflow server` on loopback, shared by all tests."""
-    from accelsweep.tracking.ui import running_server
-
-    home = tmp_path_factory.mktemp("server")
-    uri = f"sqlite:///{home / 'server.db'}"
-    shutil.copy(empty_database, home / "server.db")
-    with running_server(home, uri, free_port()) as running:
-        yield running.address
 
 
 @pytest.fixture
