@@ -183,9 +183,15 @@ class CachingLoader(ConfigLoaderImpl):
 
     def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
         self._loaded.add(str(default.config_path))
-        loaded = copy.copy(super()._load_single_config(default, repo))
-        loaded.config = copy.deepcopy(loaded.config)  # merging removes nodes from the config
-        return loaded
+        return super()._load_single_config(default, repo)
+
+    @staticmethod
+    def _embed_result_config(ret: ConfigResult, package_override: str | None) -> ConfigResult:
+        embedded = ConfigLoaderImpl._embed_result_config(ret, package_override)
+        if embedded is ret:  # otherwise it is a copy already
+            embedded = copy.copy(ret)
+            embedded.config = copy.deepcopy(ret.config)  # merging removes nodes from the config
+        return embedded
 
 
 @lru_cache(maxsize=4096)

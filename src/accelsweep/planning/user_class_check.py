@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from accelsweep.errors import InputError, nearest
 from accelsweep.installation import in_installed
-from accelsweep.planning.source_digests import ImportPath, package_spec, spec_paths, stated_targets
+from accelsweep.planning.source_digests import ImportPath, distributions, package_spec, spec_paths, stated_targets
 from accelsweep.run_config import LEARNING_RATE_KEYS, SettingConfig
 from accelsweep.target_signature import OUR_PACKAGE, Arguments, refuse_arguments
 from accelsweep.tasks import task_of
@@ -82,11 +82,14 @@ def _submodule(place: Path, name: str) -> Path | None:
     return next((path for path in place.glob(f"{name}.*") if path.suffix in (".py", ".so", ".pyd")), None)
 
 
-@lru_cache(maxsize=64)  # all settings refer to the same few modules
+_parsed = lru_cache(maxsize=64)(ast.parse)  # all settings refer to the same few modules
+
+
+@lru_cache(maxsize=64)
 def _bound_names(source: bytes, package: str) -> frozenset[str] | None:
     """Return the names that a module binds at top level, excluding submodules; None if only an import could tell."""
     try:
-        tree = ast.parse(source)
+        tree = _parsed(source)
     except (SyntaxError, ValueError):
         return None
     names = set(_names_in(tree.body, package))
@@ -220,7 +223,7 @@ class _Module(NamedTuple):
     def arguments(self, name: str, path: ImportPath, depth: int) -> Arguments | None:
         """Return the arguments that the class or function `name` in this module accepts; None if uncertain."""
         text = self.source.read_bytes()
-        tree = ast.parse(text)
+        tree = _parsed(text)
         bindings = sum(bound == name for bound in _names_in(tree.body, self.package))
         if bindings != 1 or re.search(rb"__(init|new|signature)__\s*=", text):
             return None
@@ -270,7 +273,7 @@ class _Module(NamedTuple):
 
     def _typed_dict_keys(self, name: str, path: ImportPath, depth: int) -> tuple[str, ...] | None:
         """Return the keys of the TypedDict `name` defined in or imported into this module; None for anything else."""
-        tree = ast.parse(self.source.read_bytes())
+        tree = _parsed(self.source.read_bytes())
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and node.name == name:
                 keys = [ast.unparse(child.target) for child in node.body if isinstance(child, ast.AnnAssign)]
@@ -350,7 +353,7 @@ def _is_from_dependency(name: str, home: Path) -> bool:
     spec = PathFinder.find_spec(name, elsewhere)
     if spec is None or not spec.origin or not in_installed(Path(spec.origin)):
         return False
-    return any(_canonical(each) in _dependencies() for each in metadata.packages_distributions().get(name, ()))
+    return any(_canonical(each) in _dependencies() for each in distributions().get(name, ()))
 
 
 @cache
