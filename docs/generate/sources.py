@@ -27,17 +27,18 @@ def functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
             yield node
 
 
-def calls(tree: ast.AST) -> Iterator[tuple[ast.Call, dict[str, ast.expr]]]:
-    """Yield every call below `tree`, with the values that simple names have at that point.
+@cache
+def calls(tree: ast.AST) -> list[tuple[ast.Call, dict[str, ast.expr]]]:
+    """Return every call below `tree`, with the values that simple names have at that point.
 
     The value of a name is the last one assigned before the call in the innermost function (or the module).
     """
+    found = []
     for scope in (tree, *functions(tree)):
         inside = list(_own(scope))
         assigns = [node for node in inside if isinstance(node, ast.Assign)]
-        for node in inside:
-            if isinstance(node, ast.Call):
-                yield node, assigned(assigns, node.lineno)
+        found += [(node, assigned(assigns, node.lineno)) for node in inside if isinstance(node, ast.Call)]
+    return found
 
 
 def _own(scope: ast.AST) -> Iterator[ast.AST]:

@@ -333,24 +333,31 @@ def rename(place: Path) -> None:
 edits = pytest.mark.parametrize("edit", [change, change_deeper, add, rename], ids=lambda edit: edit.__name__)
 
 
+def after_each(edit: Callable[[Path], None], package: Path) -> Iterator[tuple[str, Path]]:
+    """Edit one place of a package after the other, under a new path each time, because digests of a path are kept."""
+    for name in (*PACKAGES, *ROOT_MODULES):
+        package = package.rename(package.with_name(f"edited {name}"))
+        edit(package / name)
+        yield name, package
+
+
 @edits
 def test_an_edit_in_any_package_changes_the_digest(tmp_path: Path, edit: Callable[[Path], None]) -> None:
-    before = code_digest(package=fake_package(tmp_path / "unedited"))
-    assert code_digest(package=fake_package(tmp_path / "the same")) == before
-    for name in (*PACKAGES, *ROOT_MODULES):
-        edit(fake_package(tmp_path / f"edited {name}") / name)
-        assert code_digest(package=tmp_path / f"edited {name}") != before, name
+    digests = [code_digest(package=fake_package(tmp_path / "unedited"))]
+    assert [code_digest(package=fake_package(tmp_path / "the same"))] == digests
+    for name, package in after_each(edit, tmp_path / "unedited"):
+        digests.append(code_digest(package=package))
+        assert digests[-1] not in digests[:-1], name
 
 
 @edits
 def test_an_edit_outside_the_measuring_code_keeps_its_digest(tmp_path: Path, edit: Callable[[Path], None]) -> None:
     before = code_digest(without=_NOT_MEASURING, package=fake_package(tmp_path / "unedited"))
-    for name in (*PACKAGES, *ROOT_MODULES):
-        if name.endswith(".py") and edit in (add, rename):
-            continue  # it creates a root module, which `_NOT_MEASURING` cannot list
-        edit(fake_package(tmp_path / f"edited {name}") / name)
-        after = code_digest(without=_NOT_MEASURING, package=tmp_path / f"edited {name}")
-        assert (after == before) == (name in _NOT_MEASURING), name
+    for name, package in after_each(edit, tmp_path / "unedited"):
+        after = code_digest(without=_NOT_MEASURING, package=package)
+        if not (name.endswith(".py") and edit in (add, rename)):  # creates a module, which `_NOT_MEASURING` cannot list
+            assert (after == before) == (name in _NOT_MEASURING), name
+        before = after
 
 
 def test_installed_code_has_the_digest_of_the_same_code_in_a_checkout(tmp_path: Path) -> None:
