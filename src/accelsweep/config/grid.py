@@ -229,7 +229,6 @@ class _Composition:
         self.added = frozenset(o.key_or_group.split(".")[0] for o in overrides if o.is_add() or o.is_force_add())
         keys: list[Any] = [key for key in config if key != "hydra"]  # numeric keys are rejected later
         self._config = OmegaConf.masked_copy(config, keys)
-        self._scientific = OmegaConf.masked_copy(config, [key for key in keys if key not in PLAN_KEYS])
         raw = dict(nodes(self._config))
         self.leaves = {key for key, node in raw.items() if type(node) is AnyNode}
         self._interpolations = {key: str(node._value()) for key, node in raw.items() if node._is_interpolation()}
@@ -271,16 +270,23 @@ class _Composition:
         return self._places[key]
 
     def _resolve(self, values: Mapping[str, Any], auto: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        for config in (self._config, self._scientific):
-            for key, value in values.items():
-                if key.split(".")[0] in config:
-                    OmegaConf.update(config, key, value)
-            if OmegaConf.select(config, "accelerator") == "auto":
-                config.accelerator = auto
+        for key, value in values.items():
+            OmegaConf.update(self._config, key, value)
+        if OmegaConf.select(self._config, "accelerator") == "auto":
+            self._config.accelerator = auto
         refuse_resolvers({key: text for key, text in self._interpolations.items() if key not in values})
-        scientific = plain_data(self._scientific)
+        scientific = self._scientific()
         refuse_missing_values(scientific)
         return scientific, {key: plain_data(self._config, key) for key in PLAN_KEYS & set(self._config)}
+
+    def _scientific(self) -> Any:
+        """Resolve everything except the plan keys, which cannot be found meanwhile."""
+        content: Any = self._config._content
+        plan_nodes = {key: content.pop(key) for key in PLAN_KEYS & set(content)}
+        try:
+            return plain_data(self._config)
+        finally:
+            content.update(plan_nodes)
 
 
 def plan_config_of(composer: Composer, job: Sequence[str]) -> dict[str, Any]:
