@@ -113,7 +113,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection() -> Generator[None, object, object]:
     """Look for no garbage among modules: they stay, and each look at torch, Lightning and MLflow takes long.
 
-    Composed configs are garbage by the thousand, and looking for it rarely saves a tenth of the tests that plan.
+    Composed configs leave garbage by the thousand. Collecting it less often saves a tenth of each test that plans.
     """
     gc.disable()
     try:
