@@ -88,6 +88,6 @@ def test_the_starter_runs_to_a_report_and_its_own_test_passes(tmp_path):
         timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "model.width=256" in done.stdout
+    assert "width=256" in done.stdout
     assert "val_accuracy" in done.stdout
     assert (tmp_path / "reports" / "mine" / "index.html").exists()
