@@ -11,7 +11,7 @@ from accelsweep.features.claims.model import ClaimFinding, figures_of, value_tex
 from accelsweep.records.findings import Findings
 from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import arrows, clipped, ratio_domain, ratio_ticks
-from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Palette, Skipped, has_values
+from accelsweep.report.figures.figure import ROW_PIXELS, Chart, DataRow, Figure, Layer, Palette, Skipped, has_values
 
 NAME = "published"
 
@@ -77,7 +77,7 @@ def _draw(palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float]
     labels = alt.Axis(labelExpr="slice(datum.label, indexof(datum.label, ' ') + 1)")
     y = alt.Y("key:N", sort=keys, title=None, scale=alt.Scale(type="point", padding=0.5), axis=labels)
     tooltip = [alt.Tooltip(f"{key}:N", title=title) for key, title in _TOOLTIP.items()]
-    base = alt.Chart(ROWS).encode(y=y, tooltip=tooltip)
+    base = Layer().encode(y=y, tooltip=tooltip)
     here = base.transform_filter("datum.kind == 'here'")
     interval = here.mark_rule(strokeWidth=2, color=palette.series[0]).encode(
         x=alt.X("from:Q", scale=scale), x2=alt.X2("to:Q")

@@ -15,7 +15,7 @@ from accelsweep.features.history.model import HistoryLine, LinePoint, RateChange
 from accelsweep.records.estimates import Verdict
 from accelsweep.report import formatting as fmt
 from accelsweep.report.captions import Caption
-from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Palette, has_values
+from accelsweep.report.figures.figure import SI_AXIS, Chart, Figure, Layer, Palette, has_values
 from accelsweep.significant_digits import significant
 
 COLUMNS = (
@@ -145,7 +145,7 @@ def _draw(palette: Palette, rows: Sequence[dict[str, Any]], domain: tuple[float,
     x = alt.X("place:Q", title=None, axis=axis, scale=alt.Scale(domain=[0.5, len(rows) + 0.5], nice=False))
     scale = alt.Scale(domain=list(domain), nice=False, zero=False)
     y = alt.Y("rate:Q", title=f"rate ({unit})", scale=scale, axis=SI_AXIS)
-    base = alt.Chart(ROWS).encode(tooltip=[alt.Tooltip(f"{key}:N", title=title) for key, title in _TOOLTIP.items()])
+    base = Layer().encode(tooltip=[alt.Tooltip(f"{key}:N", title=title) for key, title in _TOOLTIP.items()])
     layers = [*_software(base, palette, rows), *_changes(base, palette, rows)]
     if has_values(rows, "level"):
         line = base.mark_line(color=palette.muted, strokeWidth=2, strokeDash=[5, 4])

@@ -14,7 +14,7 @@ from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import Findings
 from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import arrows, clipped, ratio_domain, ratio_ticks, series_encodings
-from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Palette, Skipped, has_values
+from accelsweep.report.figures.figure import ROW_PIXELS, Chart, DataRow, Figure, Layer, Palette, Skipped, has_values
 
 COLUMNS = ("ladder", "hardware", "step", "setting", "ratio", "low", "high", "confidence", "count", "gain", "reason")
 
@@ -95,8 +95,8 @@ def _draw(palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float]
     lines = list(dict.fromkeys(row["line"] for row in drawn))
     encodings = series_encodings("line", lines, palette, columns=1)
     tooltip = [alt.Tooltip(f"{key}:N", title=title) for key, title in _TOOLTIP.items()]
-    base = alt.Chart(ROWS).transform_filter("datum.shown").encode(y=y, color=encodings["color"], tooltip=tooltip)
-    unity = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=palette.muted, strokeDash=[3, 3], aria=False)
+    base = Layer().transform_filter("datum.shown").encode(y=y, color=encodings["color"], tooltip=tooltip)
+    unity = Layer(alt.InlineData(values=[{}])).mark_rule(color=palette.muted, strokeDash=[3, 3], aria=False)
     intervals = base.mark_rule(strokeWidth=2).encode(x=alt.X("from:Q", scale=scale), x2=alt.X2("to:Q"))
     return alt.layer(
         unity.encode(x=alt.XDatum(1, type="quantitative", scale=scale)),

@@ -10,7 +10,7 @@ import altair as alt
 from accelsweep.features.projection.model import Projections
 from accelsweep.features.projection.report import NAME, are_alike, times_text
 from accelsweep.records.findings import Findings
-from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Palette, Skipped
+from accelsweep.report.figures.figure import ROW_PIXELS, Chart, DataRow, Figure, Layer, Palette, Skipped
 
 COLUMNS = ("device", "form", "projected_rate", "projected_low", "projected_high", "measured_here")
 
@@ -60,7 +60,7 @@ def _draw(palette: Palette, rows: Sequence[DataRow], here: float | None) -> Char
     x = alt.X("projected_low:Q", scale=scale, axis=axis, title=title)
     y = alt.Y("line:N", sort=lines, title=None, scale=alt.Scale(type="band", padding=0.4, domain=lines))
     tooltip = [alt.Tooltip(f"{key}:N", title=name) for key, name in _TOOLTIP.items()]
-    base = alt.Chart(ROWS).encode(y=y, tooltip=tooltip)
+    base = Layer().encode(y=y, tooltip=tooltip)
     layers: list[Any] = [
         base.mark_bar(stroke=palette.muted, strokeDash=[4, 3], fill=palette.band, height=12).encode(
             x=x, x2=alt.X2("projected_high:Q")
@@ -68,6 +68,6 @@ def _draw(palette: Palette, rows: Sequence[DataRow], here: float | None) -> Char
         base.mark_tick(color=palette.muted, thickness=2, height=12).encode(x=alt.X("projected_rate:Q", scale=scale)),
     ]
     if here is not None:
-        rule = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=palette.ink, aria=False)
+        rule = Layer(alt.InlineData(values=[{}])).mark_rule(color=palette.ink, aria=False)
         layers.append(rule.encode(x=alt.XDatum(here, type="quantitative", scale=scale)))
     return alt.layer(*layers).properties(height=ROW_PIXELS * len(lines), usermeta={"rows": len(lines)})

@@ -9,7 +9,7 @@ import altair as alt
 from accelsweep.records.findings import Findings
 from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import row_axis, tooltip
-from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Palette, Skipped
+from accelsweep.report.figures.figure import ROW_PIXELS, Chart, Figure, Layer, Palette, Skipped
 from accelsweep.results import PARTS
 
 COLUMNS = ("setting", "label", "part", "share", "verdict", "count")
@@ -71,7 +71,7 @@ def _draw(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
     text_scale = alt.Scale(domain=parts, range=[palette.text_on(colour) for colour in colours])
     titles = {"label": "setting", "part": "part", "words": "share", "verdict": "bottleneck", "evidence": "because"}
     bars = (
-        alt.Chart(ROWS)
+        Layer()
         .mark_bar(height=ROW_PIXELS * 0.6, stroke=palette.page, strokeWidth=1)
         .encode(
             x=alt.X("share:Q", title="share of a step", stack="zero", axis=_SHARE_AXIS),
@@ -82,7 +82,7 @@ def _draw(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
         )
     )
     labels = (
-        alt.Chart(ROWS)
+        Layer()
         .mark_text(fontSize=11)
         .encode(
             x=alt.X("share:Q", stack="zero", bandPosition=0.5),

@@ -9,7 +9,7 @@ import altair as alt
 from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import tooltip
-from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Palette, Skipped, has_values
+from accelsweep.report.figures.figure import SI_AXIS, Chart, Figure, Layer, Palette, Skipped, has_values
 
 COLUMNS = ("setting", "run", "block", "number", "position", "started_at", "rate", "doubts")
 
@@ -75,10 +75,10 @@ def _draw(
     x = alt.X("started_at:T", title="time (UTC)", scale=alt.Scale(type="utc", padding=14), axis=alt.Axis(tickCount=6))
     y = alt.Y("seen:Q", title=f"rate of the baseline ({unit})", scale=scale, axis=SI_AXIS)
     titles = {"number": "block", "position": "position in it", "words": "rate", "doubts": "doubts"}
-    base = alt.Chart(ROWS).encode(x=x, tooltip=tooltip(titles))
+    base = Layer().encode(x=x, tooltip=tooltip(titles))
     seen = base.transform_filter("isValid(datum.seen)")
     same = (
-        alt.Chart(alt.InlineData(values=[{}]))
+        Layer(alt.InlineData(values=[{}]))
         .mark_rect(color=palette.band, aria=False)
         .encode(y=alt.YDatum(band[0], type="quantitative", scale=scale), y2=alt.Y2Datum(band[1]))
     )

@@ -15,7 +15,7 @@ from accelsweep.records.plan import MergedName
 from accelsweep.records.run_files import read_record_at
 from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import series_encodings, tooltip
-from accelsweep.report.figures.figure import MAX_SERIES, ROWS, Chart, Figure, Palette, Skipped
+from accelsweep.report.figures.figure import MAX_SERIES, Chart, Figure, Layer, Palette, Skipped
 from accelsweep.report.figures.steps import selected_runs
 from accelsweep.results import LearningCurve
 
@@ -100,7 +100,7 @@ def _draw(palette: Palette, bands: list[str], settings: list[str], *, timed: boo
     x = ("seconds:Q", "training time in seconds") if timed else ("samples:Q", "training samples")
     titles: Mapping[str, str] = {"setting": "setting", "repeat": "repeat", "curve": "curve", "value": "value"}
     encodings = series_encodings("setting", settings, palette)
-    base = alt.Chart(ROWS).encode(
+    base = Layer().encode(
         x=alt.X(x[0], title=x[1], axis=alt.Axis(grid=False, tickCount=8)),
         y=alt.Y("band:N", sort=bands, title=None, scale=alt.Scale(paddingInner=0.15)),
         yOffset=alt.YOffset("share:Q", scale=scale),

@@ -19,7 +19,7 @@ from accelsweep.report.figures.axes import (
     series_of,
     tooltip,
 )
-from accelsweep.report.figures.figure import MAX_SERIES, ROWS, Chart, Figure, Palette, Skipped, has_values
+from accelsweep.report.figures.figure import MAX_SERIES, Chart, Figure, Layer, Palette, Skipped, has_values
 from accelsweep.report.setting_table import MEMORY_TITLES
 from accelsweep.results import Outcome
 
@@ -101,7 +101,7 @@ def _draw(
     y = alt.Y("bytes:Q", title=f"{MEMORY_TITLES[metric]} (MiB)", scale=scale, axis=axis)
     titles = {"series": "setting", "batch_size": "batch size", "words": "memory", "share": "share"}
     encodings = series_encodings("series", names, palette)
-    base = alt.Chart(ROWS).transform_filter("datum.shown")
+    base = Layer().transform_filter("datum.shown")
     base = base.encode(x=BATCH_AXIS, color=encodings["color"], tooltip=tooltip(titles))
     measured = base.transform_filter("isValid(datum.bytes)")
     ended = base.transform_filter("datum.ended").mark_point(shape="cross", size=110, angle=45, filled=True)
@@ -114,7 +114,7 @@ def _draw(
 
 
 def _limit_line(palette: Palette, limit: float, scale: alt.Scale) -> Chart:
-    base = alt.Chart(alt.InlineData(values=[{}])).encode(y=alt.YDatum(limit, type="quantitative", scale=scale))
+    base = Layer(alt.InlineData(values=[{}])).encode(y=alt.YDatum(limit, type="quantitative", scale=scale))
     line = base.mark_rule(color=palette.muted, strokeDash=[4, 4], aria=False)
     text = base.mark_text(align="left", dy=-7, color=palette.muted, text=f"limit: {fmt.number(limit, 'B')}")
     return alt.layer(line, text.encode(x=alt.XValue(4)))

@@ -10,7 +10,7 @@ from accelsweep.records.estimates import Verdict
 from accelsweep.records.findings import Findings
 from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import arrows, clipped, interval_fields, linear_domain, row_axis, tooltip
-from accelsweep.report.figures.figure import MAX_ROWS, ROW_PIXELS, ROWS, Chart, Figure, Palette, Skipped, has_values
+from accelsweep.report.figures.figure import MAX_ROWS, ROW_PIXELS, Chart, Figure, Layer, Palette, Skipped, has_values
 
 COLUMNS = ("setting", "label", "quality", "low", "high", "confidence", "count", "quality_verdict")
 _DIRECTION = {"max": ", higher is better", "min": ", lower is better"}
@@ -58,7 +58,7 @@ def _draw(palette: Palette, rows: list[dict[str, Any]], domain: tuple[float, flo
     colour = alt.Color("role:N", scale=alt.Scale(domain=roles, range=[palette.ink, palette.series[0]]))
     shape = alt.Shape("role:N", scale=alt.Scale(domain=roles, range=["circle", "square"]))
     titles = {"label": "setting", "words": title, "quality_verdict": "against the baseline"}
-    base = alt.Chart(ROWS).transform_filter("datum.shown").encode(y=y, color=colour, tooltip=tooltip(titles))
+    base = Layer().transform_filter("datum.shown").encode(y=y, color=colour, tooltip=tooltip(titles))
     intervals = base.mark_rule(strokeWidth=2).encode(x=alt.X("from:Q", scale=scale), x2=alt.X2("to:Q"))
     return alt.layer(
         *([intervals] if has_values(rows, "low") else []),

@@ -19,7 +19,7 @@ from accelsweep.report.figures.axes import (
     series_encodings,
     series_of,
 )
-from accelsweep.report.figures.figure import MAX_SERIES, ROWS, SI_AXIS, Chart, Figure, Palette, Skipped, has_values
+from accelsweep.report.figures.figure import MAX_SERIES, SI_AXIS, Chart, Figure, Layer, Palette, Skipped, has_values
 from accelsweep.results import Outcome
 
 COLUMNS = ("setting", "series", "batch_size", "rate", "low", "high", "confidence", "count", "outcome", "knee")
@@ -131,7 +131,7 @@ def _draw_heatmap(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
     lines = list(dict.fromkeys(row["series"] for row in rows))
     turn = min(rates) + palette.ramp_turn * (max(rates) - min(rates))
     x = BATCH_AXIS.copy().scale(paddingInner=0)
-    base = alt.Chart(ROWS).encode(x=x, y=alt.Y("series:N", sort=lines, title=None), tooltip=_TOOLTIP)
+    base = Layer().encode(x=x, y=alt.Y("series:N", sort=lines, title=None), tooltip=_TOOLTIP)
     measured, failed = base.transform_filter(_MEASURED), base.transform_filter(_FAILED)
     scale = alt.Scale(range=list(palette.ramp), zero=min(rates) == max(rates))
     text_colour = alt.condition(
@@ -157,7 +157,7 @@ def _draw_throughput(palette: Palette, rows: list[dict[str, Any]], domain: tuple
     scale = alt.Scale(domain=list(domain), nice=False)
     y = alt.Y("rate:Q", title=f"rate ({unit})", axis=SI_AXIS, scale=scale)
     encodings = series_encodings("series", names, palette)
-    base = alt.Chart(ROWS).transform_filter("datum.shown")
+    base = Layer().transform_filter("datum.shown")
     base = base.encode(x=BATCH_AXIS, color=encodings["color"], tooltip=_TOOLTIP)
     measured = base.transform_filter(_MEASURED)
     failed = base.transform_filter(_FAILED).mark_point(shape="cross", size=110, angle=45, filled=True)

@@ -18,7 +18,7 @@ from accelsweep.report.figures.axes import (
     lines_note,
     series_encodings,
 )
-from accelsweep.report.figures.figure import MAX_SERIES, ROWS, Chart, DataRow, Figure, Palette, Skipped, has_values
+from accelsweep.report.figures.figure import MAX_SERIES, Chart, DataRow, Figure, Layer, Palette, Skipped, has_values
 
 
 def scaling_figure(findings: Findings) -> Figure | Skipped:
@@ -113,9 +113,9 @@ def _draw(
         alt.Tooltip("words:N", title=title),
     ]
     x = alt.X("devices:O", title="devices", axis=alt.Axis(labelAngle=0))
-    base = alt.Chart(ROWS).transform_filter("datum.shown").encode(x=x, color=encodings["color"], tooltip=tooltip)
+    base = Layer().transform_filter("datum.shown").encode(x=x, color=encodings["color"], tooltip=tooltip)
     ideal = (
-        alt.Chart(alt.InlineData(values=_ideal(rows, value)))
+        Layer(alt.InlineData(values=_ideal(rows, value)))
         .mark_line(color=palette.muted, strokeDash=[4, 4], strokeWidth=1.5, aria=False)
         .encode(x=alt.X("devices:O"), y=alt.Y("ideal:Q"))
     )

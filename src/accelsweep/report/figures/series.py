@@ -14,7 +14,7 @@ from accelsweep.records.findings import Findings, RunPoint, SettingFinding
 from accelsweep.records.layout import SERIES_FILE, RunsPlace
 from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import series_encodings, tooltip
-from accelsweep.report.figures.figure import ROWS, Chart, DataRow, Figure, Palette, Skipped
+from accelsweep.report.figures.figure import Chart, DataRow, Figure, Layer, Palette, Skipped
 from accelsweep.report.figures.steps import BAND_PIXELS
 from accelsweep.report.setting_table import picture_of
 from accelsweep.results import Outcome
@@ -178,7 +178,7 @@ _PHASE_NAMES = "{warmup: 'warm-up', window: 'window', probe: 'probe', quality: '
 def _draw(palette: Palette, bands: list[str], labels: list[str], first_run: str) -> Chart:
     scale = alt.Scale(domain=[0, 1], nice=False, reverse=True)
     lines = (
-        alt.Chart(ROWS)
+        Layer()
         .mark_line(strokeWidth=1.5)
         .encode(
             x=alt.X("seconds:Q", title="seconds since the window opened", axis=alt.Axis(grid=False, tickCount=8)),
@@ -192,7 +192,7 @@ def _draw(palette: Palette, bands: list[str], labels: list[str], first_run: str)
         )
     )
     phases = (
-        alt.Chart(ROWS)
+        Layer()
         .transform_filter("datum.phase != null")
         .transform_aggregate(start="min(seconds)", end="max(until)", groupby=["run", "phase"])
         .encode(x=alt.X("start:Q"))

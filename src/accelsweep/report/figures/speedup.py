@@ -22,10 +22,10 @@ from accelsweep.report.figures.axes import (
 )
 from accelsweep.report.figures.figure import (
     MAX_ROWS,
-    ROWS,
     Chart,
     DataRow,
     Figure,
+    Layer,
     Palette,
     Skipped,
     has_values,
@@ -156,12 +156,12 @@ def _draw(palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float]
         "tooltip": tooltip({"label": "setting", "verdict": "verdict", "words": "speed-up", "rate": "rate"}),
     }
     y = row_axis(keys, grid=False).scale(type="point", padding=0.5)
-    base = alt.Chart(ROWS).transform_filter("datum.shown").encode(y=y)
+    base = Layer().transform_filter("datum.shown").encode(y=y)
     of_kind = {kind: base.transform_filter(f"datum.kind == '{kind}'") for kind in ("setting", "repeat", "absent")}
     intervals = of_kind["setting"].mark_rule(strokeWidth=2)
     reason = of_kind["absent"].mark_text(align="left", baseline="middle", color=palette.muted, fontSize=12, limit=400)
     repeats = of_kind["repeat"].mark_circle(size=22, opacity=1, stroke=palette.page, strokeWidth=0.5, color=palette.ink)
-    blank = alt.Chart(alt.InlineData(values=[{}]))
+    blank = Layer(alt.InlineData(values=[{}]))
     same = blank.mark_rect(color=palette.band, aria=False).encode(
         x=alt.XDatum(1 / (1 + threshold), type="quantitative", scale=scale), x2=alt.X2Datum(1 + threshold)
     )

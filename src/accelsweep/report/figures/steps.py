@@ -16,7 +16,7 @@ from accelsweep.records.plan import MergedName
 from accelsweep.records.run_files import read_steps
 from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import tooltip
-from accelsweep.report.figures.figure import ROWS, Chart, DataRow, Figure, Palette, Skipped
+from accelsweep.report.figures.figure import Chart, DataRow, Figure, Layer, Palette, Skipped
 from accelsweep.results import Outcome
 
 ALL_RUNS = "all"
@@ -130,7 +130,7 @@ def _draw(
     is_selected = f"run_title == {ALL_RUNS!r} || datum.title == run_title"
     scale = alt.Scale(type="log", domain=list(domain), nice=False, clamp=True, reverse=True)
     base = (
-        alt.Chart(ROWS)
+        Layer()
         .transform_aggregate(step_seconds="max(step_seconds)", groupby=["title", "setting", "number", "step", "phase"])
         .encode(
             x=alt.X("step:Q", title="step", axis=alt.Axis(grid=False, tickMinStep=1, tickCount=8)),

@@ -14,7 +14,7 @@ from accelsweep.metrics import MEMORY_METRICS
 from accelsweep.records.findings import Findings, SettingFinding
 from accelsweep.report import formatting as fmt
 from accelsweep.report.figures.axes import round_ticks, tooltip, verdict_encodings
-from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, DataRow, Figure, Palette, Skipped
+from accelsweep.report.figures.figure import SI_AXIS, Chart, DataRow, Figure, Layer, Palette, Skipped
 from accelsweep.report.setting_table import ENERGY, MEMORY_TITLES, cost_of
 
 COLUMNS = ("setting", "label", "rate", "metric", "value", "unit", "role")
@@ -195,7 +195,7 @@ def _draw(
     palette: Palette, *, title: str, rows: list[dict[str, Any]], domains: Mapping[str, tuple[float, float]], unit: str
 ) -> Chart:
     titles = {"label": "setting", "role": "role", "verdict": "verdict", "rate_words": "rate", "value_words": title}
-    base = alt.Chart(ROWS).encode(
+    base = Layer().encode(
         x=_price_axis(title, rows, domains["value"]),
         y=alt.Y("rate:Q", title=f"rate ({unit})", axis=SI_AXIS, scale=_scale(domains["rate"])),
     )
