@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 
 import lightning.pytorch as pl
@@ -48,16 +49,17 @@ def trainer(tmp_path, monkeypatch):
     def make(logger=False, **options):
         quiet = {"enable_progress_bar": False, "enable_checkpointing": False, "enable_model_summary": False}
         callback = Watch("sweeps/example", **options)
-        return pl.Trainer(accelerator="cpu", max_epochs=40, logger=logger, callbacks=[callback], **quiet)
+        return pl.Trainer(accelerator="cpu", max_epochs=2, logger=logger, callbacks=[callback], **quiet)
 
     return make
 
 
-def test_a_training_is_compared_and_the_ratio_logged(trainer, tmp_path, capsys, monkeypatch):
+def test_a_training_is_compared_and_the_ratio_logged(trainer, tmp_path, capsys, monkeypatch, empty_database):
+    shutil.copy(empty_database, tmp_path)
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)  # the logger sets it too
     logger = MLFlowLogger(tracking_uri=uri)
-    trainer(logger, every_minutes=0.05).fit(Module(seconds=0.002))  # longer than that, also on a fast machine
+    trainer(logger, every_minutes=0.05).fit(Module(seconds=0.04))  # longer than that, also on a fast machine
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("accelsweep: ")]
     assert "% of what was measured on example-host on 2026-01-05" in said[0]
     assert said[0].count("batch 32, 32-bit, 1 device") == 1
