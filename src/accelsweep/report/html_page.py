@@ -72,7 +72,7 @@ def render_interactive(
     return render_static(
         template,
         data=zipped(json.dumps({"charts": charts, "beyond": beyond, "opened": details}, allow_nan=False)),
-        libraries=zipped(chart_libraries()),
+        libraries=_zipped_libraries(),
         pictures={name: _without_descriptions(svg) for name, svg in pictures.items()},
         script=Markup(script),  # noqa: S704 (our own file)
         script_hashes=[
@@ -169,6 +169,11 @@ def chart_libraries() -> str:
         with contextlib.suppress(OSError):
             write_bytes_atomically(file, f"{hashlib.sha256(script.encode()).hexdigest()}\n{script}".encode())
     return script
+
+
+@cache
+def _zipped_libraries() -> str:
+    return zipped(chart_libraries())
 
 
 def vega_lite_version() -> str:
