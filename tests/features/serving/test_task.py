@@ -86,6 +86,7 @@ def test_a_model_under_load_has_a_highest_load_and_the_latencies_there_and_at_ha
 STALLS = """
     def predict_step(self, batch):
         import threading, time
+        time.sleep(0.002)
         self.asked = getattr(self, "asked", 0) + (threading.current_thread() is not threading.main_thread())
         if self.asked == 40:
             self.asked += 1
@@ -153,7 +154,8 @@ def test_workers_share_the_threads_of_the_rank_and_give_them_back(run, loadgen, 
     """Also for the query that is alone: with all threads it would tell nothing of the load to come."""
     told = (
         "    def predict_step(self, batch):\n"
-        "        import threading\n"
+        "        import threading, time\n"
+        "        time.sleep(0.002)\n"
         "        here = (threading.current_thread() is threading.main_thread(), torch.get_num_threads())\n"
         "        Module.seen = getattr(Module, 'seen', set()) | {here}\n"
         "        return batch\n"
