@@ -156,18 +156,21 @@ def test_the_trial_finds_a_batch_size_that_only_the_script_knows(make_home: Call
     assert sizes == {(1, 40), (2, 40)}
 
 
-def test_ctrl_c_during_the_trial_ends_the_command_and_leaves_nothing(make_home: Callable[..., Home]) -> None:
+@pytest.mark.parametrize(("devices", "module"), [(1, "accelsweep.worker.main"), (2, "accelsweep.executor.fork_server")])
+def test_ctrl_c_during_the_trial_ends_the_command_and_leaves_nothing(
+    make_home: Callable[..., Home], devices: int, module: str
+) -> None:
     home = make_home("script")
     script, started = home.path / "train.py", home.path / "started"
-    wait = f"import os, time; os.symlink(str(os.getpid()), {str(started)!r}); time.sleep(600)"
-    script.write_text(script.read_text().replace("seed_everything(7)", wait))
-    process = home.start("run", "batch_size=32,64", *SHORT)
+    wait = f"import os, time; os.environ['RANK'] == '0' and os.symlink(str(os.getpid()), {str(started)!r})"
+    script.write_text(script.read_text().replace("seed_everything(7)", f"{wait}; time.sleep(600)"))
+    process = home.start("run", f"devices={devices}", *SHORT)
     assert process.stdout is not None
     while "trying a few steps first" not in process.stdout.readline():
         assert process.poll() is None
     until(started.is_symlink, 60)
     rank = psutil.Process(int(started.readlink().name))
-    assert "accelsweep.executor.fork_server" in rank.cmdline(), "it has not imported torch once more"
+    assert module in rank.cmdline(), "it imports torch only where that is sooner"
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert (process.returncode, "Traceback" in output) == (130, False), output

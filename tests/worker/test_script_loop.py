@@ -211,7 +211,10 @@ def test_only_steps_of_more_than_five_medians_and_a_tenth_of_a_second_contain_a_
     [
         ("", "train.py ended after 0 steps of an optimiser in this process"),
         ("raise SystemExit(3)", r"train.py ended with sys.exit\(3\) after 0 steps"),
-        ("for batch in loader:\n    step(batch)", "training ended by itself after . steps, before the measurement"),
+        (
+            "for batch in loader:\n    step(batch)",
+            "training ended by itself after . steps, before the measurement.* measure=quick",
+        ),
         (
             "for n in range(99):\n    optimizer.zero_grad()\n    model(torch.randn(n + 1, 8)).sum().backward()\n"
             "    optimizer.step()",

@@ -1,6 +1,6 @@
 """Tries the user's own script for a few steps, outside the sweep, before anything is measured.
 
-`main` does so in a process forked by the fork server, so that no rank has to import torch and Lightning again.
+`main` does so in a process forked by the fork server, which spares the ranks the imports of torch and Lightning.
 """
 
 from __future__ import annotations
@@ -90,7 +90,10 @@ def try_setting(
         )
         spec.write()
         request = _Request(project=project, limits=limits)
-        answer = _try_in_fork(spec, request) if version is None else None
+        answer = None
+        # A server that has composed the config is ready; one that only just started is slower than a single import
+        if version is None and (project.kind != "script" or spec.world_size > 1):
+            answer = _try_in_fork(spec, request)
         if answer is None:
             answer = _try(spec, request, version, None)
         if answer is None:

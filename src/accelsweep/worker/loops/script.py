@@ -376,7 +376,7 @@ class WatchedSteps:
         if not self._goes_on:
             self._error = InputError(
                 f"training ended by itself after {self._steps} steps, before the measurement was complete: let the "
-                "script train longer, for example for more epochs"
+                "script train longer, for example for more epochs, or shorten the window, as measure=quick does"
             )
         self._phase_over.release()
         self._thread.join()
