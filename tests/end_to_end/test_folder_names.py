@@ -45,7 +45,7 @@ def test_all_commands_work_in_a_folder_with_an_odd_name(tmp_path: Path, leases: 
     assert server.stdout is not None
     lines: list[str] = []
     until(lambda: lines.append(server.stdout.readline()) or "http://" in lines[-1])  # type: ignore[union-attr,func-returns-value]
-    address = "http://" + lines[-1].partition(" http://")[2].split()[0]
+    address = "http://" + lines[-1].partition(" http://")[2].partition("/#")[0].split()[0]
     found = asked(address, "runs/search", {"experiment_ids": ["1", "2"], "filter": "tags.kind = 'report'"})["runs"]
     assert isinstance(found, list)
     assert len(found) == 2

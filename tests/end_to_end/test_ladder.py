@@ -27,7 +27,7 @@ def test_a_ladder_of_a_model_without_convolutions(home):
     assert (naive.verdict, naive.gain) == (Verdict.baseline, None)
     assert resident.gain.low < resident.gain.value < resident.gain.high
     assert (layout.rate, layout.verdict) == (None, Verdict.not_measured)
-    assert "would have no effect: the network has no convolutions of images" in layout.reason
+    assert "would have no effect: the model has no convolutions of images" in layout.reason
     assert (mixed.before, mixed.gain.count, mixed.total.count) == ("2_resident_data", 2, 2)
     assert "## Ladder" in (folder.report / "report.md").read_text()
     assert "5_mixed_precision" in (folder.report / "ladder.csv").read_text()

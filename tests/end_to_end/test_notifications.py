@@ -40,7 +40,7 @@ def test_the_first_failure_and_the_end_are_told_and_a_lost_notice_fails_nothing(
     )
     assert ended.returncode == 1, ended.stdout
     first, last = (home.path / "heard.txt").read_text().splitlines()
-    assert first.startswith("accelsweep tiny: the first run failed: batch 32, 1 process, repeat 0  ")
+    assert first.startswith("accelsweep tiny: the first run failed: batch 32, repeat 0  ")
     assert first.endswith("crashed: ValueError: shapes 3 and 4 do not match")
     assert last.startswith("accelsweep tiny: ended, ")
     said = ended.stdout

@@ -195,4 +195,4 @@ def test_a_training_that_hits_the_time_limit_is_timed_out_and_reports_its_progre
     assert record.outcome is Outcome.timed_out
     assert record.reason.startswith("it ran longer than 10 s (limits.run_seconds); last lines of its log: ")
     assert "samples; target: val_accuracy >= 1.1" in record.reason
-    assert record.metrics == {}, "no rate and no time of a run that was ended"
+    assert record.metrics.keys() <= {"sampler_cpu_cores"}, "no rate and no time of a run that was ended"
