@@ -4,7 +4,7 @@ import altair as alt
 
 from accelsweep.metrics import MetricInfo
 from accelsweep.records.findings import Findings, SettingFinding
-from accelsweep.report.figures.figure import ROWS, Chart, Figure, Palette, Skipped
+from accelsweep.report.figures.figure import Chart, Figure, Layer, Palette, Skipped
 from accelsweep.report.formatting import summary
 from accelsweep.report.table_model import Column, Entry, ReportTable
 
@@ -46,7 +46,7 @@ def figure(findings: Findings) -> Figure | Skipped:
         return Skipped("cold_start", "the task is not cold_start")
 
     def draw(palette: Palette) -> Chart:
-        bars = alt.Chart(ROWS).mark_bar(color=palette.series[0])
+        bars = Layer().mark_bar(color=palette.series[0])
         return alt.layer(bars.encode(x=alt.X("ratio:Q", title="ratio"), y=alt.Y("label:N", title=None)))
 
     return Figure("cold_start", "Bars of the first answer's time over a usual one's.", rows, ("label", "ratio"), draw)
