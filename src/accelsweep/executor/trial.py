@@ -91,7 +91,7 @@ def try_setting(
         spec.write()
         request = _Request(project=project, limits=limits)
         answer = None
-        # A server that has composed the config is ready; one that only just started is slower than a single import
+        # A server that has composed the config is ready. If it has only just been started, one rank alone is sooner.
         if version is None and (project.kind != "script" or spec.world_size > 1):
             answer = _try_in_fork(spec, request)
         if answer is None:

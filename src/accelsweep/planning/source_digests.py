@@ -305,7 +305,7 @@ def _digest(spec: ModuleSpec, package: str) -> str:
 
 @cache
 def distributions() -> Mapping[str, list[str]]:
-    """Return the installed distributions that provide each top-level module; finding them takes a tenth of a second."""
+    """Return the installed distributions that provide each top-level module. Kept, because finding them is slow."""
     return metadata.packages_distributions()
 
 
