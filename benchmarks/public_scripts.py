@@ -7,7 +7,8 @@ Unlike those of `public_projects.py`, these scripts have no Lightning Trainer. F
 pytorch/examples), pytorch-lightning, nanoGPT and transformers (two of its scripts, next to a small model, a tokenizer
 and texts). Nothing is downloaded; MNIST is replaced by random digits. The stopwatch is one more line in a copy of the
 script, which is removed afterwards. No source file may change. The results are written after each script; those of
-scripts that --only leaves out are kept.
+scripts that --only leaves out are kept. With `--accelerator cuda` the sweeps compare the CPU with one GPU, and the
+stopwatch times the latter.
 """
 
 from __future__ import annotations
@@ -189,6 +190,18 @@ SCRIPTS = (
 )
 
 
+def on(script: Script, accelerator: str) -> Script:
+    """Return the script as it is swept on a machine with one device of this kind."""
+    if accelerator == "cpu":
+        return script
+    return replace(
+        script,
+        sweep=script.sweep.replace("accelerator=cpu", f"accelerator=cpu,{accelerator}").replace(" devices=1,2", ""),
+        timed=script.timed.replace("accelerator=cpu", f"accelerator={accelerator}"),
+        own=script.own.replace("--device=cpu", f"--device={accelerator}"),
+    )
+
+
 def measure(script: Script, home: Path, python: str, seconds: float, pairs: int) -> dict[str, Any]:
     """Sweep a script, and take turns with the stopwatch."""
     if script.written:
@@ -286,6 +299,7 @@ def main() -> int:
     """Measure the hooks and the chosen scripts; return 1 if a sweep failed or a file changed."""
     options = parser(__doc__)
     options.add_argument("--transformers", help="the interpreter for transformers and nanoGPT; default: --python's")
+    options.add_argument("--accelerator", default="cpu", help="what the scripts train on, besides the CPU")
     chosen = options.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
     folder, file = chosen.folder.resolve(), chosen.out / "results.json"
@@ -302,7 +316,7 @@ def main() -> int:
             continue
         python = (script.in_transformers and chosen.transformers) or chosen.python
         os.environ["VIRTUAL_ENV"] = str(Path(python).parent.parent)  # as in a shell that has activated it
-        results[script.name] = measure(script, home, python, chosen.seconds, chosen.pairs)
+        results[script.name] = measure(on(script, chosen.accelerator), home, python, chosen.seconds, chosen.pairs)
         results = {one.name: results[one.name] for one in SCRIPTS if one.name in results}
         file.write_text(json.dumps({"hooks": hooks, "scripts": results}, indent=1) + "\n", "utf-8")
         text = page(results, "Public training scripts, as they stand", f"{_STOPWATCH}\n\n{hooks}".strip())

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+import accelsweep.executor.sampler
 from accelsweep.executor.device_lease import NO_LEASE, Lease
 from accelsweep.executor.sampler import Sampler, Samples, append_samples, read_samples, samples_path
 from accelsweep.metrics import quantity_of
@@ -40,6 +41,21 @@ def test_rows_come_at_the_interval_with_the_ranks_that_are_named(tmp_path: Path)
     assert rows[-1]["rank0_rss_bytes"] > 1e7
     assert rows[-1]["host_memory_bytes"] > 1e7
     assert 0 < samples.cpu_seconds < 5
+
+
+def test_loading_the_drivers_library_is_no_cost_of_sampling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def slow_to_load(_: str) -> Iterator[None]:
+        while time.process_time() < 1.0:
+            pass
+        yield
+
+    monkeypatch.setattr(accelsweep.executor.sampler, "telemetry_session", slow_to_load)
+    with Sampler(tmp_path, 0.02, "cpu", NO_LEASE):
+        time.sleep(1.2)
+    cpu_seconds = read_samples(tmp_path).cpu_seconds
+    assert cpu_seconds is not None
+    assert 0 < cpu_seconds < 0.9
 
 
 def test_no_interval_means_no_process_and_no_file(tmp_path: Path) -> None:

@@ -18,6 +18,9 @@ from accelsweep.records.plan import UNKNOWN_BATCH_SIZE, Quality, TrialFindings
 pytestmark = pytest.mark.heavy  # a plan imports the project in a process of its own
 
 
+BOTH = "[{accelerator: cpu, count: 2, model: x}, {accelerator: cuda, count: 1, model: y}]"
+
+
 @pytest.fixture(autouse=True)
 def _torch_is_imported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     plan_beside_the_server(monkeypatch, "API_TOKEN", "SIZE")
@@ -273,6 +276,16 @@ def test_an_axis_may_go_to_an_environment_variable_of_the_script(plain_script):
     assert entries[1].shell_command == "MODE=half python train.py"
     assert entries[1].fixed_arguments([]) == {"env.MODE": "half"}
     assert entries[1].fixed_arguments(["precision"]) == {}
+
+
+@pytest.mark.parametrize("place", ["device", "env.DEVICE"])
+def test_an_option_or_variable_for_the_device_gets_torchs_name_of_it(plain_script, place):
+    (plain_script / "accelsweep.yaml").write_text(f"axes: {{accelerator: {place}}}\n")
+    site = ["site.probe=false", f"site.inventory={BOTH}"]
+    plan = make_plan(plain_script, ["batch_size=32", "accelerator=cpu,cuda", *site])
+    entries = [setting.config.entry for setting in plan.settings]
+    told = [{**entry.variables, **dict(word.split("=") for word in entry.arguments)} for entry in entries]
+    assert [words["DEVICE" if place == "env.DEVICE" else "--device"] for words in told] == ["cpu", "cuda"]
 
 
 def test_the_launchers_variables_of_fabric_are_used_where_the_source_builds_one(plain_script):

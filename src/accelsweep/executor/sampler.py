@@ -153,6 +153,8 @@ def _sample(path: Path, seconds: float, accelerator: str, readers: _Readers, pip
         file.write(json.dumps({"epoch": time.time() - monotonic()}) + "\n")
         while True:
             rows.append(sampling.sample(last := monotonic()))
+            if number == 0:
+                set_up = time.process_time()  # which includes loading the driver's library
             if len(rows) == _ROWS_BETWEEN_WRITES:
                 _write(file, rows)
             number += 1
@@ -168,7 +170,8 @@ def _sample(path: Path, seconds: float, accelerator: str, readers: _Readers, pip
                     if monotonic() - last > seconds / 2 or number == 1:  # counters are too coarse for a rate over less
                         rows.append(sampling.sample(monotonic()))
                     _write(file, rows)
-                    file.write(json.dumps({"reasons": sampling.reasons, "cpu_seconds": time.process_time()}) + "\n")
+                    cpu_seconds = time.process_time() - set_up
+                    file.write(json.dumps({"reasons": sampling.reasons, "cpu_seconds": cpu_seconds}) + "\n")
                     return
             number = max(number, int((monotonic() - began) / seconds))  # after a suspend, no readings to catch up with
 
@@ -183,7 +186,8 @@ def _write(file: Any, rows: list[dict[str, float]]) -> None:
 class Samples:
     """What was sampled during a run: rows in order of time, reasons for what is missing, and the cost of sampling.
 
-    `cpu_seconds` is None if a sampler did not get to its end.
+    `cpu_seconds` is that of all readings after the first, whose driver must be loaded; None if a sampler did not get to
+    its end.
     """
 
     rows: list[dict[str, float]] = field(default_factory=list)

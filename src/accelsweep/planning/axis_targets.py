@@ -50,10 +50,10 @@ class AxisTarget:
         return self.name or self.how
 
 
-THEIR_ACCELERATORS = {"cuda": "gpu", "rocm": "gpu"}
+_LIGHTNING_ACCELERATORS = {"cuda": "gpu", "rocm": "gpu"}
 """Device kinds -> Lightning's names for them."""
 
-_KINDS = (*dict.fromkeys((*KINDS, *THEIR_ACCELERATORS)),)
+_KINDS = (*dict.fromkeys((*KINDS, *_LIGHTNING_ACCELERATORS)),)
 """All device kinds, including those for which this environment's torch was not built."""
 
 _TORCH_DEVICES = {"rocm": "cuda"}
@@ -88,7 +88,7 @@ _PRECISION_WORDS = (
 
 _FABRIC = {
     "accelerator": AxisTarget(
-        variable="LT_ACCELERATOR", values={kind: THEIR_ACCELERATORS.get(kind, kind) for kind in _KINDS}
+        variable="LT_ACCELERATOR", values={kind: _LIGHTNING_ACCELERATORS.get(kind, kind) for kind in _KINDS}
     ),
     "devices": AxisTarget(variable="LT_DEVICES"),
     "num_nodes": AxisTarget(variable="LT_NUM_NODES"),
@@ -106,6 +106,12 @@ _LAUNCHER_VARIABLES: Mapping[Launcher, Mapping[str, AxisTarget]] = {
     },
 }
 """The variables by which the launchers of Fabric and Accelerate pass their arguments on to a script."""
+
+
+def device_name(kind: str, argument: str) -> str:
+    """Return what a device kind is called by an argument: Lightning's name for `accelerator`, torch's for any other."""
+    names = _LIGHTNING_ACCELERATORS if argument.rpartition(".")[2] == "accelerator" else _TORCH_DEVICES
+    return names.get(kind, kind)
 
 
 def launcher_variables(launcher: Launcher | None) -> dict[str, str]:
@@ -164,8 +170,7 @@ def _flags(axis: str, options: Mapping[str, Any]) -> dict[str, str]:
 def _words(axis: str, option: str, default: Any) -> Mapping[str, str]:
     """Return an option's own words for the values of an axis; empty if they are unknown or the same."""
     if axis == "accelerator":
-        names = THEIR_ACCELERATORS if option == "accelerator" else _TORCH_DEVICES
-        return {kind: names.get(kind, kind) for kind in _KINDS}
+        return {kind: device_name(kind, option) for kind in _KINDS}
     if axis == "precision":
         return next((words for words in _PRECISION_WORDS if default in words.values()), {})
     return {}

@@ -25,9 +25,9 @@ from accelsweep.devices import kinds
 from accelsweep.errors import InputError, nearest
 from accelsweep.plain_json import MISSING, canonical_json, look_up
 from accelsweep.planning.axis_targets import (
-    THEIR_ACCELERATORS,
     VARIABLE,
     AxisTarget,
+    device_name,
     launcher_variables,
     script_target,
 )
@@ -441,7 +441,7 @@ class ProjectGrid:
         word = str(value).partition(":")[0] if axis == "accelerator" else str(value)
         theirs: Any = value
         if axis == "accelerator" and target.values is None:
-            theirs = THEIR_ACCELERATORS.get(word, word)
+            theirs = device_name(word, target.key or target.variable or axis)
         given = {**(target.values or {}), **self.project.file.values.get(axis, {})}
         if str(value) in given or word in given:
             theirs = given.get(str(value), given.get(word))
