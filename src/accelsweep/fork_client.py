@@ -1,7 +1,8 @@
-"""Request from the fork server a process in which torch and Lightning are loaded already.
+"""Request from a fork server a process in which torch and Lightning are loaded already.
 
-A fork inherits what a fresh interpreter would read for itself, so the server only serves clients whose process
-environment (variables, limits, cores, interpreter) is identical to its own.
+A command has a server for accelsweep's own interpreter, or one for each interpreter of the user's project. A fork
+inherits what a fresh interpreter would read for itself, so a server only serves clients whose process environment
+(variables, limits, cores, interpreter) is identical to its own.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from accelsweep.devices.linux import CGROUP_MEMBERSHIP, allowed_cores
 from accelsweep.errors import EXIT_INCOMPLETE
 from accelsweep.ipc import (
     FORK_SERVER_VARIABLE,
+    PROJECT_SERVERS_VARIABLE,
     STOP_SIGNALS,
     address,
     receive,
@@ -30,6 +32,7 @@ from accelsweep.ipc import (
     send,
     send_descriptors,
 )
+from accelsweep.plain_json import sha256_text
 
 _IGNORED_VARIABLES = re.compile(
     r"(ACCELSWEEP|MLFLOW|SNAKEMAKE)_.*|PWD|OLDPWD|SHLVL|_|COLUMNS|LINES|TMP|TEMP|TMPDIR|TEMPDIR|PYTHONSAFEPATH"
@@ -41,8 +44,14 @@ _IGNORED_FLAGS = re.compile(r"(safe_path|dont_write_bytecode)=[^,)]*")
 
 ProcessState = dict[str, str]
 
-ForkedModule = Literal["accelsweep.executor", "accelsweep.executor.trial", "accelsweep.worker.project_config"]
-"""A module that the fork server can run as `python -m MODULE` would."""
+ForkedModule = Literal[
+    "accelsweep.executor",
+    "accelsweep.executor.trial",
+    "accelsweep.worker.environment_check",
+    "accelsweep.worker.fork_server",
+    "accelsweep.worker.project_config",
+]
+"""A module that a fork server can run as `python -m MODULE` would."""
 
 
 def process_state() -> ProcessState:
@@ -76,21 +85,32 @@ class Fork:
     connection: socket.socket
 
 
+def project_server(python: str, package: str | None) -> str | None:
+    """Return the name of the command's server for an interpreter of the user's project and its Lightning `package`.
+
+    There need not be one by that name. Returns None if the command has no server for any project.
+    """
+    command = os.environ.get(PROJECT_SERVERS_VARIABLE)
+    return None if command is None else f"{command}-{sha256_text(f'{python} {package}')[:16]}"
+
+
 def request_fork(
     module: ForkedModule,
     arguments: Sequence[str],
     *,
+    server: str | None = None,
     streams: Sequence[int] = (0, 1, 2),
     cwd: Path | None = None,
     environment: Mapping[str, str] | None = None,
     import_path: Sequence[str] | None = None,
 ) -> Fork | str | None:
-    """Have the fork server run `python -m MODULE ARGUMENTS` with these descriptors as its standard streams.
+    """Have a fork server run `python -m MODULE ARGUMENTS` with these descriptors as its standard streams.
 
-    By default, the process gets this one's folder and environment. Its import path is `import_path`, or else that of an
-    interpreter started with this PYTHONPATH. Returns the reason if the server declines, and None if there is no server.
+    `server` is the server's name, by default that of accelsweep's own interpreter. The process gets this one's folder
+    and environment, unless others are given. Its import path is `import_path`, or else that of an interpreter started
+    with this PYTHONPATH. Returns the reason if the server declines, and None if there is no server.
     """
-    name = os.environ.get(FORK_SERVER_VARIABLE)
+    name = server or os.environ.get(FORK_SERVER_VARIABLE)
     if not name or sys.platform != "linux":
         return None
     request = {
@@ -101,20 +121,20 @@ def request_fork(
         "environment": dict(os.environ if environment is None else environment),
         "process_state": process_state(),
     }
-    server = socket.socket(socket.AF_UNIX)
+    connection = socket.socket(socket.AF_UNIX)
     try:
-        server.connect(address(name))
-        if same_user(server):
-            send_descriptors(server, streams)
-            send(server, request)
-            reply = receive(server)
+        connection.connect(address(name))
+        if same_user(connection):
+            send_descriptors(connection, streams)
+            send(connection, request)
+            reply = receive(connection)
             if reply is not None and "pid" in reply:
-                return Fork(int(reply["pid"]), server)
-            server.close()
+                return Fork(int(reply["pid"]), connection)
+            connection.close()
             return None if reply is None else str(reply["refused"])
     except OSError:
         pass
-    server.close()
+    connection.close()
     return None
 
 

@@ -98,6 +98,9 @@ class Signals:
 FORK_SERVER_VARIABLE = "ACCELSWEEP_FORK_SERVER"
 """The environment variable that contains the name of the fork server's socket."""
 
+PROJECT_SERVERS_VARIABLE = "ACCELSWEEP_PROJECT_FORK_SERVERS"
+"""The environment variable that contains the beginning of the names of the sockets of a command's project servers."""
+
 SRUN_PROXY_VARIABLE = "ACCELSWEEP_SRUN_PROXY"
 """The environment variable that contains the name of the srun proxy's socket, for an executor in a container."""
 

@@ -11,17 +11,23 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from environments import environment
 from polling import PATIENCE_SECONDS, until
 from projects import copy_project
 
 from accelsweep.config.site import Site
 from accelsweep.driver import background_processes
-from accelsweep.driver.background_processes import ChildProcess, ForkServer, forks_here, sweep_temporary_folder
+from accelsweep.driver.background_processes import (
+    ChildProcess,
+    ForkServers,
+    Interpreter,
+    forking_interpreters,
+    sweep_temporary_folder,
+)
 from accelsweep.errors import AccelsweepError, InputError
 from accelsweep.executor.preflight import check_temporary_folder
 from accelsweep.files import sha256_file, tail_lines
@@ -30,7 +36,7 @@ from accelsweep.planning.plan import make_plan
 from accelsweep.records.cleanup import remove_ownerless_folders
 from accelsweep.records.file_lock import HeldLock, acquire
 from accelsweep.records.layout import SweepFolder
-from accelsweep.records.plan import Manifest, MeasuredProject
+from accelsweep.records.plan import Manifest
 from accelsweep.tracking.published_state import PublishedCopy, remember_copy, run_digests
 from accelsweep.tracking.snapshot import report_digest
 
@@ -208,24 +214,25 @@ def test_a_sleep_beside_a_process_ends_with_the_process_and_with_its_time(tmp_pa
 
 @pytest.mark.parametrize(("given", "forks"), [("launcher=spawn", False), ("site=slurm_example", False), ("", True)])
 def test_runs_that_are_not_forked_on_this_machine_need_no_fork_server(tmp_path: Path, given: str, forks: bool) -> None:
-    assert forks_here(make_plan(tmp_path, [*TINY, *filter(None, [given])])) is forks
+    plan = make_plan(tmp_path, [*TINY, *filter(None, [given])])
+    assert forking_interpreters(plan) == ({Interpreter()} if forks else set())
 
 
-def test_whole_processes_and_runs_with_the_projects_interpreter_need_no_fork_server(tmp_path: Path) -> None:
+def test_whole_processes_need_no_fork_server_and_runs_of_a_project_one_with_its_interpreter(tmp_path: Path) -> None:
     home = copy_project("command", tmp_path / "command")
     whole = make_plan(home, ["measure.scope=process", "batch_size=32"], entry="./train.sh {batch_size}")
-    plan = make_plan(tmp_path, TINY)
-    entry = MeasuredProject(command="python train.py", kind="script", python=str(tmp_path / ".venv/bin/python"))
-    foreign = replace(plan, manifest=plan.manifest.model_copy(update={"entry": entry}))
-    assert [forks_here(each) for each in (plan, whole, foreign)] == [True, False, False]
+    assert forking_interpreters(whole) == set()
+    home = copy_project("script", tmp_path / "script")
+    python = environment(home / ".venv", None)
+    assert forking_interpreters(make_plan(home, ["batch_size=32"])) == {Interpreter(python, "lightning")}
 
 
 def test_the_fork_server_of_an_outer_process_is_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FORK_SERVER_VARIABLE, "outer")
-    with ForkServer(tmp_path) as server:
-        server.start()
+    with ForkServers(tmp_path) as servers:
+        servers.start([Interpreter()])
         assert os.environ[FORK_SERVER_VARIABLE] == "outer"
-        server.stop()
+        servers.stop_others()
         assert os.environ[FORK_SERVER_VARIABLE] == "outer"
     assert os.environ[FORK_SERVER_VARIABLE] == "outer"
 
@@ -237,27 +244,29 @@ def children() -> Callable[[], list[psutil.Process]]:
     return lambda: [child for child in psutil.Process().children() if child not in before]
 
 
+@pytest.mark.parametrize("interpreter", [Interpreter(), Interpreter(sys.executable, "lightning")])
 def test_a_command_shares_one_fork_server_which_ends_with_it_and_leaves_nothing(
-    folder: SweepFolder, children: Callable[[], list[psutil.Process]]
+    folder: SweepFolder, children: Callable[[], list[psutil.Process]], interpreter: Interpreter
 ) -> None:
     log = folder.fork_server_log
     log.parent.mkdir()
     log.write_text("of an earlier command")
-    with ForkServer(folder.home) as server:
-        server.log = log
-        server.start()
+    with ForkServers(folder.home) as servers:
+        servers.log = log
+        servers.start([interpreter])
         (first,) = children()
-        name = os.environ[FORK_SERVER_VARIABLE]
-        server.start()
-        with ForkServer(folder.home) as inner:
-            inner.start()
-        assert (children(), os.environ[FORK_SERVER_VARIABLE]) == ([first], name)
-        server.stop()
-        assert FORK_SERVER_VARIABLE not in os.environ
+        name = os.environ[interpreter.variable]
+        servers.start([interpreter])
+        with ForkServers(folder.home) as inner:
+            inner.start([interpreter])
+        servers.stop_others([interpreter])
+        assert (children(), os.environ[interpreter.variable]) == ([first], name)
+        servers.stop_others()
+        assert interpreter.variable not in os.environ
         assert not first.is_running()
-        server.start()
+        servers.start([interpreter])
         (second,) = children()
-    assert FORK_SERVER_VARIABLE not in os.environ
+    assert interpreter.variable not in os.environ
     assert not second.is_running()
     assert left() == []
     assert not log.exists(), "it said nothing"
@@ -265,9 +274,9 @@ def test_a_command_shares_one_fork_server_which_ends_with_it_and_leaves_nothing(
 
 def test_what_a_fork_server_says_is_kept_with_the_sweep(folder: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/echo")
-    with ForkServer(folder.home) as server:
-        server.log = folder.fork_server_log
-        server.start()
+    with ForkServers(folder.home) as servers:
+        servers.log = folder.fork_server_log
+        servers.start([Interpreter()])
         until(lambda: any(path.stat().st_size for path in left() if path.is_file()))
     assert "accelsweep.executor.fork_server" in folder.fork_server_log.read_text()
 

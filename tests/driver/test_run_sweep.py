@@ -8,8 +8,9 @@ import pytest
 from environments import environment
 from projects import copy_project
 
+from accelsweep.driver.background_processes import Interpreter
 from accelsweep.driver.request import Request
-from accelsweep.driver.run_sweep import expects_local_runs
+from accelsweep.driver.run_sweep import expected_interpreters
 from accelsweep.records.layout import SweepFolder
 
 
@@ -24,20 +25,24 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_runs_are_expected_on_this_machine_but_not_where_jobs_are_submitted(tmp_path: Path) -> None:
-    assert expects_local_runs(tmp_path, Request(("experiment=quickstart",)))
-    assert not expects_local_runs(tmp_path, Request(("experiment=quickstart",), profile="slurm"))
+    assert expected_interpreters(tmp_path, Request(("experiment=quickstart",)))
+    assert not expected_interpreters(tmp_path, Request(("experiment=quickstart",), profile="slurm"))
 
 
 def test_no_runs_are_expected_of_a_sweep_that_may_be_complete(home: Path) -> None:
-    assert not expects_local_runs(home, Request(name="complete"))
-    assert not expects_local_runs(home, Request(("experiment=quickstart",))), "its name is not known yet"
-    assert expects_local_runs(home, Request(name="another"))
+    assert not expected_interpreters(home, Request(name="complete"))
+    assert not expected_interpreters(home, Request(("experiment=quickstart",))), "its name is not known yet"
+    assert expected_interpreters(home, Request(name="another"))
 
 
-def test_no_runs_are_expected_of_wrong_input_of_whole_processes_and_of_another_environment(tmp_path: Path) -> None:
+def test_no_forks_are_expected_of_wrong_input_and_of_whole_processes(tmp_path: Path) -> None:
     copy_project("hydra_template", tmp_path)
-    assert expects_local_runs(tmp_path, Request(("batch_size=32",)))
-    assert not expects_local_runs(tmp_path, Request(("batch_size=32", "measure.scope=process")))
-    assert not expects_local_runs(tmp_path, Request(entry="python absent.py"))
-    environment(tmp_path / ".venv", None)
-    assert not expects_local_runs(tmp_path, Request(("batch_size=32",)))
+    assert expected_interpreters(tmp_path, Request(("batch_size=32",))) == {Interpreter()}
+    assert not expected_interpreters(tmp_path, Request(("batch_size=32", "measure.scope=process")))
+    assert not expected_interpreters(tmp_path, Request(entry="python absent.py"))
+
+
+def test_a_project_with_an_environment_of_its_own_is_forked_from_its_interpreter(tmp_path: Path) -> None:
+    copy_project("hydra_template", tmp_path)
+    python = environment(tmp_path / ".venv", None)
+    assert expected_interpreters(tmp_path, Request(("batch_size=32",))) == {Interpreter(python, "lightning")}

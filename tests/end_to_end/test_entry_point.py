@@ -101,25 +101,34 @@ def test_a_hydra_project_is_measured_as_it_stands_and_gets_its_recommendation_ba
 
 
 def test_a_script_runs_in_its_own_environment(make_home: Callable[..., Home]) -> None:
+    """There, torch is imported once for the check, the trial and all blocks, and what a run starts ends with it."""
     home = make_home("script")
     environment = home.path / ".venv"
     (environment / "bin").mkdir(parents=True)
-    python = environment / "bin" / "python"
-    python.write_text(
-        f'#!/bin/sh\nexport OWN_ENVIRONMENT=yes\nexec {sys.executable} "$@"\n'
-    )  # same packages, other path
+    python, starts, daemons = environment / "bin" / "python", home.path / "starts", home.path / "daemons"
+    python.write_text(  # same packages, other path
+        f'#!/bin/sh\nexport OWN_ENVIRONMENT=yes\necho "$*" >> {starts}\nexec {sys.executable} "$@"\n'
+    )
     python.chmod(0o755)
     script = home.path / "train.py"
     text = script.read_text()
-    script.write_text(text.replace("def main():", 'def main():\n    import os; os.environ["OWN_ENVIRONMENT"]'))
-    done = home.accelsweep("run", "batch_size=32,64", *SHORT, "repeats=1")
+    daemon = f"subprocess.run('sleep 600 & echo $! >> {daemons}', shell=True, start_new_session=True)"
+    own = f'def main():\n    import os, subprocess\n    os.environ["OWN_ENVIRONMENT"]\n    {daemon}\n'
+    script.write_text(text.replace("def main():\n", own))
+    done = home.accelsweep("run", "batch_size=32,64", *SHORT, "repeats=2")
     assert done.returncode == 0, done.stdout
+    (server,) = [line for line in starts.read_text().splitlines() if "accelsweep" in line]
+    assert "accelsweep.worker.fork_server" in server
+    left = [int(pid) for pid in daemons.read_text().split()]
+    assert len(left) > len(records(home)) > 2, "those of the trial and of each run"
+    assert not any(map(psutil.pid_exists, left))
     assert "quality: val_acc (max is better), from the project" in done.stdout
     assert "left out of the measured Trainer, besides its loggers: ModelCheckpoint" in done.stdout
     assert all(record["metrics"]["quality"]["value"] > 0.1 for record in records(home))
     assert {record["effective"]["launcher"] for record in records(home)} == {"fork"}
     assert {record["outcome"] for record in records(home)} == {"measured"}
 
+    script.write_text(text)
     debugged = home.accelsweep("debug", "train", "batch_size=32")
     assert debugged.returncode == 0, debugged.stdout
     assert "one run in the foreground, not recorded" in debugged.stdout

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,6 @@ from shared_fork_server import beside_the_server
 from tiny_sweep import CONFIG, plan_sweep
 
 from accelsweep import ipc
-from accelsweep.executor import fork_server
 from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.fork_client import differences, process_state
 from accelsweep.ipc import FORK_SERVER_VARIABLE, address
@@ -161,26 +159,6 @@ def test_an_executor_shuts_down_cleanly_when_its_job_is_killed(
     until(lambda: not executor.is_running())
     assert not [rank for rank in ranks if rank.is_running()]
     assert not list(folder.locks())
-
-
-@pytest.mark.real
-def test_a_fork_ends_with_its_client_even_if_nohup_ignores_the_signal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = "accelsweep.worker.project_config"
-    monkeypatch.setitem(fork_server._MAINS, module, partial(time.sleep, PATIENCE_SECONDS))
-    request = {"module": module, "arguments": [], "cwd": str(tmp_path), "path": None, "environment": dict(os.environ)}
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        child = os.fork()
-        if child == 0:
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)
-            ours.close()
-            fork_server._run_module(theirs, [os.open(os.devnull, os.O_RDWR) for _ in range(3)], request)
-        theirs.close()
-        assert ipc.receive(ours) == {"pid": child}
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == -signal.SIGHUP
 
 
 @pytest.mark.real

@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -24,9 +25,13 @@ from typing import TYPE_CHECKING, Self
 from accelsweep.config.site import Site
 from accelsweep.devices import linux
 from accelsweep.errors import DamagedFile, InputError
+from accelsweep.executor.code_versions import ProjectEnvironment
+from accelsweep.executor.launch import listening_project_server
 from accelsweep.executor.preflight import MAX_TMPDIR_LENGTH, tmpdir_too_long
 from accelsweep.files import tail_lines
-from accelsweep.ipc import FORK_SERVER_VARIABLE, address
+from accelsweep.fork_client import project_server
+from accelsweep.installation import worker_folder
+from accelsweep.ipc import FORK_SERVER_VARIABLE, PROJECT_SERVERS_VARIABLE, address
 from accelsweep.records.cleanup import SHORT_PLACES, remove_temporary_folder, temporary_folder_name, write_owner_file
 from accelsweep.records.layout import SweepFolder
 from accelsweep.redaction import masked
@@ -214,50 +219,113 @@ def _is_published(folder: SweepFolder, tracking_uri: str | None) -> bool:
     return True  # there is nothing to copy
 
 
-def forks_here(plan: Plan) -> bool:
-    """Return whether any run of the plan is forked on this machine from a process with accelsweep's interpreter."""
+@dataclass(frozen=True)
+class Interpreter:
+    """An interpreter from which runs are forked: by default accelsweep's own, else one of the user's project.
+
+    `package` is the Lightning package that the project's script uses, if any.
+    """
+
+    python: str | None = None
+    package: str | None = None
+
+    @property
+    def variable(self) -> str:
+        """The environment variable by which other processes find its fork server."""
+        return FORK_SERVER_VARIABLE if self.python is None else PROJECT_SERVERS_VARIABLE
+
+    @property
+    def is_served(self) -> bool:
+        """Whether this process or an outer command has a fork server for it."""
+        if self.python is None:
+            return self.variable in os.environ
+        name = project_server(self.python, self.package)
+        with socket.socket(socket.AF_UNIX) as connection:
+            return name is not None and connection.connect_ex(address(name)) == 0
+
+
+def forking_interpreters(plan: Plan) -> frozenset[Interpreter]:
+    """Return the interpreters from which runs of the plan are forked on this machine."""
     manifest = plan.manifest
-    if manifest.site.scheduler != "local" or (manifest.entry is not None and manifest.entry.python is not None):
-        return False
-    configs = (setting.config for setting in plan.settings)
-    return any(config.launcher == "fork" and not config.whole_process for config in configs)
+    if manifest.site.scheduler != "local":
+        return frozenset()
+    versions = {tree.version.id: tree.version.python for tree in (plan.versioned.trees if plan.versioned else ())}
+    found = set[Interpreter]()
+    for config in (setting.config for setting in plan.settings):
+        if config.launcher != "fork" or config.whole_process:
+            continue
+        python = None if config.version_id is None else versions.get(config.version_id)
+        if manifest.entry is None or config.entry is None:
+            found |= {Interpreter()} if python is None else set()
+            continue
+        python = python or manifest.entry.python
+        found.add(Interpreter(python, config.entry.package) if python is not None else Interpreter())
+    return frozenset(found)
 
 
-class ForkServer:
-    """The fork server of a command, which imports torch and Lightning once instead of once per block.
+class ForkServers:
+    """The fork servers of a command, which import torch and Lightning once instead of once per block.
 
-    Its imports take longer than planning and Snakemake's start, so it is started as soon as runs are expected. It ends
-    with the with-block. `log` receives its output, if there is any; set it once the sweep is known.
+    Their imports take longer than planning and Snakemake's start, so they are started as soon as runs are expected.
+    They end with the with-block. `log` receives their output, if there is any; set it once the sweep is known.
     """
 
     def __init__(self, home: Path) -> None:
         """No server is started yet."""
         self.log: Path | None = None
-        self._home = home
-        self._running = contextlib.ExitStack()
+        self._home, self._output = home, b""
+        self._running: dict[Interpreter, contextlib.ExitStack] = {}
 
-    def start(self) -> None:
-        """Start the server, unless one is running already, such as that of an outer command."""
-        if sys.platform == "linux" and FORK_SERVER_VARIABLE not in os.environ:
-            self._running.enter_context(self._serving())
+    def start(self, interpreters: Collection[Interpreter]) -> None:
+        """Start the servers that are not running yet, not even for an outer command."""
+        for interpreter in interpreters:
+            if sys.platform == "linux" and interpreter not in self._running and not interpreter.is_served:
+                self._running[interpreter] = running = contextlib.ExitStack()
+                running.enter_context(self._serving(interpreter))
 
-    def stop(self) -> None:
-        """End the server, if this object has started one."""
-        self._running.close()
+    def stop_others(self, interpreters: Collection[Interpreter] = ()) -> None:
+        """End the servers that this object has started, except those of the given interpreters."""
+        for interpreter in self._running.keys() - interpreters:
+            self._running.pop(interpreter).close()
 
     @contextlib.contextmanager
-    def _serving(self) -> Iterator[None]:
+    def _serving(self, interpreter: Interpreter) -> Iterator[None]:
         with temporary_folder("imports") as folder:  # torch puts a folder for compiled code in TMPDIR
-            output = folder / "output.log"
-            name, server = start_fork_server(self._home, output, {"TMPDIR": str(folder)})
-            os.environ[FORK_SERVER_VARIABLE] = name
+            output, variables = folder / "output.log", {"TMPDIR": str(folder)}
+            before = os.environ.get(interpreter.variable)
+            if interpreter.python is None:
+                os.environ[interpreter.variable], server = start_fork_server(self._home, output, variables)
+            else:
+                os.environ.setdefault(interpreter.variable, f"accelsweep-{secrets.token_hex(16)}")
+                server = self._start_for_project(interpreter.python, interpreter.package, output, variables)
             try:
                 yield
             finally:
-                del os.environ[FORK_SERVER_VARIABLE]
+                if before is None:
+                    os.environ.pop(interpreter.variable, None)
                 server.terminate()
-                if self.log is not None:
-                    _keep_output(output, self.log)
+                self._keep(output.read_bytes())
+
+    def _start_for_project(
+        self, python: str, package: str | None, output: Path, variables: Mapping[str, str]
+    ) -> ChildProcess:
+        name = project_server(python, package)
+        assert name is not None, "the variable is set"
+        project = ProjectEnvironment(python, worker_folder(output.parent), package)
+        environment = {**os.environ, **project.environment, **variables}
+        with listening_project_server(python, name) as (command, number):
+            return ChildProcess(command, cwd=self._home, log=output, environment=environment, descriptors=(number,))
+
+    def _keep(self, output: bytes) -> None:
+        """Add a server's output to the log; if no server wrote anything, remove the log of an earlier command."""
+        self._output += output
+        if self.log is None:
+            return
+        if self._output:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            self.log.write_bytes(self._output)
+        else:
+            self.log.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         """Return this object."""
@@ -266,16 +334,7 @@ class ForkServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
-
-
-def _keep_output(output: Path, log: Path) -> None:
-    """Copy the output to `log` if there is any; else remove the log of an earlier command."""
-    if text := output.read_bytes():
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_bytes(text)
-    else:
-        log.unlink(missing_ok=True)
+        self.stop_others()
 
 
 def start_fork_server(home: Path, log: Path, variables: Mapping[str, str] | None = None) -> tuple[str, ChildProcess]:

@@ -15,7 +15,12 @@ from accelsweep import registry
 from accelsweep.devices import linux
 from accelsweep.driver.adaptive_repeats import plan_after_interim_analysis, plan_after_pilot, refuse_short_budget
 from accelsweep.driver.auto_batch_size import announce_searches, plan_or_searches, report_searches
-from accelsweep.driver.background_processes import ForkServer, forks_here, sweep_temporary_folder
+from accelsweep.driver.background_processes import (
+    ForkServers,
+    Interpreter,
+    forking_interpreters,
+    sweep_temporary_folder,
+)
 from accelsweep.driver.console import drop_output, say, warn
 from accelsweep.driver.finalize import print_results
 from accelsweep.driver.job_queue import JobQueue, check_jobs_accepted, wait_for_earlier_jobs
@@ -99,11 +104,10 @@ def run_sweep(home: Path, request: Request) -> SweepExit:
     """Run the requested sweep, from its plan to its report."""
     check_request(request)
     listeners = Listeners(request, SweepFolder(home, request.name) if request.name is not None else None)
-    with listeners.report_failure(), ForkServer(home) as server:
-        if expects_local_runs(home, request):
-            server.start()
+    with listeners.report_failure(), ForkServers(home) as servers:
+        servers.start(expected_interpreters(home, request))
         try:
-            result = _run(home, request, listeners, server)
+            result = _run(home, request, listeners, servers)
         except BrokenPipeError:
             drop_output()
             raise AccelsweepError(
@@ -114,31 +118,32 @@ def run_sweep(home: Path, request: Request) -> SweepExit:
     return result
 
 
-def expects_local_runs(home: Path, request: Request) -> bool:
-    """Return whether runs will probably be forked on this machine, before anything is planned.
+def expected_interpreters(home: Path, request: Request) -> frozenset[Interpreter]:
+    """Return the interpreters from which runs will probably be forked on this machine, before anything is planned.
 
-    They will not if the sweep is complete. Without a given name, any complete sweep in `home` may be the one. Nor are
-    runs with the interpreter of the user's project forked from a process of ours.
+    There are none if the sweep is complete. Without a given name, any complete sweep in `home` may be the one.
     """
     if profile_executor(request.profile) != "local":
-        return False
+        return frozenset()
+    names = known_sweeps(home) if request.name is None else [request.name]
+    if any(SweepFolder(home, name).completed_state.exists() for name in names):
+        return frozenset()
     try:
         project = measured_project(home.resolve(), request.entry, request.overrides)
+        if project is None or not (project.own_environment or project.whole_process):
+            return frozenset({Interpreter()})
+        return frozenset() if project.whole_process else frozenset({Interpreter(project.python, project.package)})
     except InputError:  # planning reports it
-        return False
-    if project is not None and (project.own_environment or project.whole_process):
-        return False
-    names = known_sweeps(home) if request.name is None else [request.name]
-    return not any(SweepFolder(home, name).completed_state.exists() for name in names)
+        return frozenset()
 
 
-def _run(home: Path, request: Request, listeners: Listeners, server: ForkServer) -> SweepExit:
+def _run(home: Path, request: Request, listeners: Listeners, servers: ForkServers) -> SweepExit:
     budget_seconds, start = request.budget_seconds, time.monotonic()
     plan = plan_or_searches(home, partial(requested_plan, home, request))
     if isinstance(plan, tuple):
         unsearched, searches = plan
         announce_searches(unsearched, searches)
-        code = _check_and_measure(home, request, searches, budget_seconds, listeners, server)
+        code = _check_and_measure(home, request, searches, budget_seconds, listeners, servers)
         report_searches(home, unsearched)
         plan = plan_or_searches(home, partial(requested_plan, home, request))
         if isinstance(plan, tuple):
@@ -147,8 +152,7 @@ def _run(home: Path, request: Request, listeners: Listeners, server: ForkServer)
             return SweepExit(unsearched.sweep, code or EXIT_INCOMPLETE)
         budget_seconds = None if budget_seconds is None else max(0.0, budget_seconds - time.monotonic() + start)
     folder = SweepFolder(home, plan.manifest.sweep)
-    if not forks_here(plan):
-        server.stop()  # its imports would slow down a trial
+    servers.stop_others(forking_interpreters(plan))  # their imports would slow down a trial
     compositions = plan.entry_options.get("compositions")
     try:
         plan = plan_after_trial(
@@ -158,7 +162,7 @@ def _run(home: Path, request: Request, listeners: Listeners, server: ForkServer)
         if request.extension is not None and plan.previous is None:
             request.extension.discard(folder)
         raise
-    code = _check_and_measure(home, request, plan, budget_seconds, listeners, server)
+    code = _check_and_measure(home, request, plan, budget_seconds, listeners, servers)
     if code == EXIT_INTERRUPTED:
         say(f"\ninterrupted; every finished run is kept. Resume with: {request.resume_command()}")
     else:
@@ -172,14 +176,14 @@ def _check_and_measure(
     plan: Plan,
     budget_seconds: float | None,
     listeners: Listeners,
-    server: ForkServer,
+    servers: ForkServers,
 ) -> int:
     folder = SweepFolder(home, plan.manifest.sweep)
     listeners.set_folder(folder)
-    if forks_here(plan) and not folder.completed_state.exists():
-        server.start()
+    if not folder.completed_state.exists():
+        servers.start(forking_interpreters(plan))
     check_and_show_plan(home, request, plan, budget_seconds)
-    return measure_sweep(folder, request, plan, budget_seconds, listeners, server)
+    return measure_sweep(folder, request, plan, budget_seconds, listeners, servers)
 
 
 def measure_sweep(
@@ -188,11 +192,11 @@ def measure_sweep(
     plan: Plan,
     budget_seconds: float | None,
     listeners: Listeners,
-    server: ForkServer,
+    servers: ForkServers,
 ) -> int:
     """Write the plan, and run Snakemake until all runs, even in added blocks, have been tried; return its exit code.
 
-    `server` is started if it is needed, and stopped if it is not.
+    The `servers` that are needed are started, and the others stopped.
     """
     from accelsweep.planning.plan import write_plan
 
@@ -226,17 +230,15 @@ def measure_sweep(
         up_to_date = is_up_to_date(folder, request.tracking_uri)
         if not up_to_date:
             remove_altered_report(folder)
-        server.log = folder.fork_server_log
+        servers.log = folder.fork_server_log
 
         def run(plan: Plan) -> int:
-            if forks_here(plan):
-                server.start()
-            else:
-                server.stop()
+            servers.stop_others(needed := forking_interpreters(plan))
+            servers.start(needed)
             return runner.run(plan)
 
         if up_to_date:
-            server.stop()
+            servers.stop_others()
         code = EXIT_OK if up_to_date else run(plan)
         while not runner.abort_reason and (extended := _extended_plan(folder, request, plan, code, deadline)):
             plan = extended

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import select
 import signal
 import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NoReturn, Protocol
@@ -26,8 +27,9 @@ import psutil
 from accelsweep.devices import linux
 from accelsweep.executor.run_log import RunLog
 from accelsweep.executor.stack_traces import dump_stacks
+from accelsweep.fork_client import Fork, ForkedModule, project_server, request_fork
 from accelsweep.installation import FOREIGN_PROLOGUE, foreign_command
-from accelsweep.ipc import Signals, receive, send, send_descriptors
+from accelsweep.ipc import Signals, address, receive, send, send_descriptors
 from accelsweep.run_config import SettingConfig
 from accelsweep.schedulers.protocol import INTERFACE_VARIABLE
 from accelsweep.schedulers.slurm import node_name
@@ -75,6 +77,9 @@ class Ranks(Protocol):
     def all_ended(self) -> bool:
         """Whether all processes of the run have ended."""
 
+    def descriptors(self) -> list[int]:
+        """Return descriptors that become readable when `poll` has something to do; SIGCHLD announces the rest."""
+
     def poll(self) -> None:
         """Update `exit_codes` without waiting."""
 
@@ -104,6 +109,10 @@ class LocalRanks:
         """Return the process IDs of the ranks that have not been reaped, by rank."""
         numbered = enumerate(self.processes, self.first)
         return {rank: pid for rank, pid in numbered if rank not in self.exit_codes}
+
+    def descriptors(self) -> list[int]:
+        """Return none: SIGCHLD announces the end of each rank."""
+        return []
 
     def poll(self) -> None:
         """Reap the ranks that have ended."""
@@ -138,31 +147,38 @@ class Launch:
 
 
 class ProjectForkServer:
-    """The connection to a `worker.fork_server` process, which ends with this process."""
+    """A process that forks ranks with the interpreter `python` of a project. It ends with this process.
+
+    It comes from the command's server for that interpreter or, if there is none, from a server of this process.
+    """
 
     def __init__(self, python: str, environment: Mapping[str, str]) -> None:
-        """Start the server with the interpreter `python` and wait until it has loaded torch and Lightning.
-
-        If it cannot fork, `unsafe` gives the reason.
-        """
+        """Wait until the server has loaded torch and Lightning. If it cannot fork, `unsafe` gives the reason."""
         self._connection, theirs = socket.socketpair()
-        with theirs:
-            code = f"{FOREIGN_PROLOGUE}from accelsweep.worker.fork_server import main; main({theirs.fileno()})"
-            self.process = subprocess.Popen(
-                [python, "-c", code],
-                env={**os.environ, **environment},
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
-        answer = receive(self._connection)
+        self._own: subprocess.Popen[bytes] | None = None
         self.unsafe: str | None = None
-        if answer is None:
-            self.unsafe = f"its fork server ended with exit code {self.process.wait()}"
-        elif "unsafe" in answer:
-            self.unsafe = str(answer["unsafe"])
+        with theirs:
+            streams, variables = (theirs.fileno(), 1, 2), {**os.environ, **environment}
+
+            def requested(server: str) -> Fork | str | None:
+                module: ForkedModule = "accelsweep.worker.fork_server"
+                return request_fork(module, [], server=server, streams=streams, environment=variables)
+
+            shared = project_server(python, environment.get(PACKAGE_VARIABLE))
+            fork = None if shared is None else requested(shared)
+            if not isinstance(fork, Fork):
+                name = f"accelsweep-{secrets.token_hex(16)}"
+                with listening_project_server(python, name) as (command, descriptor):
+                    self._own = subprocess.Popen(
+                        command, env=variables, stdin=subprocess.DEVNULL, pass_fds=[descriptor]
+                    )
+                fork = requested(name)
+        self._fork = fork if isinstance(fork, Fork) else None
+        if self._fork is None and self._own is not None:
+            self.unsafe = f"its fork server ended with exit code {self._own.wait()}"
 
     def start(self, launch: Launch, ranks: range, local_size: int) -> ProjectRanks:
-        """Start the ranks of a run in one new process group. Raises OSError if the server is gone."""
+        """Start the ranks of a run in one new process group. Raises OSError if the process is gone."""
         environments = [
             {**launch.environment, "RANK": str(rank), "LOCAL_RANK": str(rank % local_size)} for rank in ranks
         ]
@@ -178,8 +194,12 @@ class ProjectForkServer:
             raise ConnectionError("the fork server of the project's environment has ended")
         return ProjectRanks(answer["pids"], ranks.start, server=self)
 
+    def fileno(self) -> int:
+        """Return the descriptor of the connection to the process."""
+        return self._connection.fileno()
+
     def ended(self) -> dict[int, int] | None:
-        """Return the exit codes received since the last call, by process ID; None if the server is gone."""
+        """Return the exit codes received since the last call, by process ID; None if the process is gone."""
         codes: dict[int, int] = {}
         while select.select([self._connection], [], [], 0)[0]:
             answer = receive(self._connection)
@@ -188,12 +208,43 @@ class ProjectForkServer:
             codes[answer["ended"]] = answer["code"]
         return codes
 
+    def kill_leftovers(self) -> None:
+        """Kill what ranks have left behind; the process that forked them has adopted and reaps it."""
+        assert self._fork is not None, "it has forked ranks"
+        with contextlib.suppress(psutil.NoSuchProcess):
+            while left := [each for each in psutil.Process(self._fork.pid).children(recursive=True) if _runs(each)]:
+                for process in left:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
+
     def close(self) -> None:
-        """End the server."""
+        """End the process, and the server that it comes from if that is this process's own."""
         self._connection.close()
-        with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
-        self.process.wait()
+        if self._fork is not None:
+            self._fork.connection.close()
+        if self._own is not None:
+            self._own.kill()
+            self._own.wait()
+
+
+def _runs(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+@contextlib.contextmanager
+def listening_project_server(python: str, name: str) -> Iterator[tuple[list[str], int]]:
+    """Yield the command that serves the socket `name` with a project's interpreter, and the descriptor to pass to it.
+
+    Requests may be sent immediately; the server answers once it has imported torch.
+    """
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address(name))
+        listener.listen()
+        number = listener.fileno()
+        code = f"{FOREIGN_PROLOGUE}from accelsweep.worker.fork_server import main; main({number})"
+        yield [python, "-c", code], number
 
 
 @dataclass
@@ -202,8 +253,13 @@ class ProjectRanks(LocalRanks):
 
     server: ProjectForkServer | None = field(default=None, kw_only=True)
 
+    def descriptors(self) -> list[int]:
+        """Return that of the connection on which exit codes arrive."""
+        assert self.server is not None, "the server made this"
+        return [self.server.fileno()]
+
     def poll(self) -> None:
-        """Record the exit codes of ranks that have ended."""
+        """Record the exit codes of ranks that have ended, and kill what the last one has left behind."""
         assert self.server is not None, "the server made this"
         ended = self.server.ended()
         for rank, pid in self.running().items():
@@ -211,6 +267,8 @@ class ProjectRanks(LocalRanks):
                 self.exit_codes[rank] = -signal.SIGKILL  # ranks die with their server
             elif pid in ended:
                 self.exit_codes[rank] = ended[pid]
+        if self.all_ended:
+            self.server.kill_leftovers()
 
 
 @dataclass
@@ -256,6 +314,12 @@ class Launcher:
             if server.unsafe is not None:
                 say(f"forking is not safe with {python} ({server.unsafe}); every run gets a fresh interpreter")
         return "spawn" if self.servers[key].unsafe else "fork"
+
+    def close(self) -> None:
+        """End the processes that fork ranks with other environments' interpreters."""
+        for server in self.servers.values():
+            server.close()
+        self.servers.clear()
 
     def start(self, launch: Launch, ranks: range | None = None) -> LocalRanks:
         """Start `ranks` (by default all) in one new process group."""

@@ -101,6 +101,10 @@ class RemoteRanks:
         """Whether srun has ended and every rank is accounted for."""
         return self.srun.returncode is not None and len(self.exit_codes) == self.spec.world_size
 
+    def descriptors(self) -> list[int]:
+        """Return none: reports are files."""
+        return []
+
     def poll(self) -> None:
         """Read the nodes' reports; once srun has ended, a rank without a report is lost."""
         srun_ended = self.srun.poll() is not None

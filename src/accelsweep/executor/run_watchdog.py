@@ -200,4 +200,4 @@ class Monitor:
         return max(0.01, min(_POLL_SECONDS, self._signalled_at + self._grace() - time.monotonic()))
 
     def _sleep(self, seconds: float) -> None:
-        self.signals.wait(seconds, self.log.descriptors())
+        self.signals.wait(seconds, [*self.log.descriptors(), *self.ranks.descriptors()])

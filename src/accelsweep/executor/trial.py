@@ -24,12 +24,12 @@ from accelsweep.executor.launch import Launcher, LaunchMethod
 from accelsweep.executor.recording import read_results
 from accelsweep.files import write_json
 from accelsweep.fork_client import Fork, request_fork
-from accelsweep.ipc import Interrupted, Signals, receive
+from accelsweep.ipc import PROJECT_SERVERS_VARIABLE, Interrupted, Signals, receive
 from accelsweep.json_documents import Frozen
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import MeasuredProject
 from accelsweep.results import RankResult
-from accelsweep.run_config import Measure, Run
+from accelsweep.run_config import Measure, Run, SettingConfig
 from accelsweep.temporary_folders import temporary_folder
 from accelsweep.worker.run_spec import RunSpec
 
@@ -92,7 +92,7 @@ def try_setting(
         request = _Request(project=project, limits=limits)
         answer = None
         # A server that has composed the config is ready. If it has only just been started, one rank alone is sooner.
-        if version is None and (project.kind != "script" or spec.world_size > 1):
+        if version is None and project.python is None and (project.kind != "script" or spec.world_size > 1):
             answer = _try_in_fork(spec, request)
         if answer is None:
             answer = _try(spec, request, version, None)
@@ -136,19 +136,30 @@ def _try(spec: RunSpec, request: _Request, version: CodeVersion | None, launcher
     """Run the ranks of `spec`, by default in fresh interpreters; None if stopped."""
     signals, config = Signals(), spec.config
     code = ProjectEnvironment.of(request.project, config, Path(spec.attempt_folder), version)
-    method: LaunchMethod = "spawn"
-    if launcher is not None and not code.needs_spawn:
-        method = launcher.method_for(config, _say)
     holder = f"process {os.getpid()} (a trial of {spec.sweep})"
     try:
         with signals.caught(), leased(config, holder, signals.pause, _say) as lease:
-            ending = RankRunner(launcher or Launcher(), signals).run(spec, method, lease, code, request.limits)
+            launcher, method = _launcher_for(config, code, launcher)
+            with contextlib.closing(launcher):
+                ending = RankRunner(launcher, signals).run(spec, method, lease, code, request.limits)
     except Interrupted:
         return None
     except NotEnoughDevices as error:
         return _Answer(not_enough_devices=str(error))
     conclusion = conclude(spec, ending, read_results(spec, ending.reported), request.limits)
     return None if conclusion is None else _Answer(reason=conclusion.reason, reported=ending.reported)
+
+
+def _launcher_for(
+    config: SettingConfig, code: ProjectEnvironment, launcher: Launcher | None
+) -> tuple[Launcher, LaunchMethod]:
+    """Return what starts the ranks, and how: forked if `launcher` or the command's server for the project can."""
+    if launcher is not None and not code.needs_spawn:
+        return launcher, launcher.method_for(config, _say)
+    ours = Launcher()
+    if code.python is not None and PROJECT_SERVERS_VARIABLE in os.environ:
+        return ours, ours.project_method(config, code.python, code.environment, _say)
+    return ours, "spawn"
 
 
 def _say(line: str) -> None:

@@ -391,9 +391,12 @@ def entry_grid(
     fallback = [own] if any((own / group).is_dir() for group in ("site", "prices")) else []
     composer = Composer((shipped_root() / "conf",), overrides, project.home, ENTRY_CONFIG_NAME, fallback)
     sources = entry_digests(project.home, EntryPoint(project.entry.kind, project.entry.command))
+    named = sources if version is None else {f"{name} of {version}": value for name, value in sources.items()}
+    before = earlier.entry if earlier is not None and named.items() <= earlier.sources.items() else None
+    has_run = before is not None and before.trial is not None and before.software == project.measured.software
+    if not has_run and project.entry.kind in ("script", "command"):
+        project.check_imports()  # others show by composing their config whether they can import torch
     with ProjectConfigs.of(project, compositions) as configs:
-        named = sources if version is None else {f"{name} of {version}": value for name, value in sources.items()}
-        before = earlier.entry if earlier is not None and named.items() <= earlier.sources.items() else None
         kept = {} if before is None else before.kept
         trial = trial if before is None or trial is not None else before.trial
         sides = ProjectGrid(project, configs, minutes, trial, kept)

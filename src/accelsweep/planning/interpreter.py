@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import platform
@@ -19,7 +20,9 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from accelsweep.errors import InputError
+from accelsweep.fork_client import Fork, ForkedModule, project_server, request_fork
 from accelsweep.installation import foreign_command, python_path, worker_folder
+from accelsweep.ipc import receive
 
 _TIMEOUT_SECONDS = 600.0
 """torch may be imported from a slow disk."""
@@ -92,16 +95,40 @@ def _is_older(found: str, least: str) -> bool:
         return False
 
 
+_CHECK: ForkedModule = "accelsweep.worker.environment_check"
+
+
+def _devices_in_fork(python: str, package: str | None) -> Mapping[str, str] | None:
+    """Return torch's devices by kind from a fork of the command's server; None if there is no server or answer."""
+    if (server := project_server(python, package)) is None:
+        return None
+    with tempfile.TemporaryFile() as output, open(os.devnull, "rb") as nothing:
+        streams = nothing.fileno(), output.fileno(), output.fileno()
+        fork = request_fork(_CHECK, [package or ""], server=server, streams=streams)
+        if not isinstance(fork, Fork):
+            return None
+        with fork.connection:
+            receive(fork.connection)  # it has ended
+        output.seek(0)
+        *_, last = output.read().decode("utf-8", "replace").splitlines() or [""]
+    with contextlib.suppress(ValueError, KeyError):
+        return dict(json.loads(last)["devices"])
+    return None
+
+
 @cache
 def usable_devices(python: str, package: str | None) -> Mapping[str, str]:
     """Import torch in the project's environment, and the Lightning `package` if any; return torch's devices by kind.
 
-    Raises InputError if an import fails.
+    The command's fork server for that environment is asked first, because it has imported them. Raises InputError if an
+    import fails.
     """
+    if (devices := _devices_in_fork(python, package)) is not None:
+        return devices
     where, packages = f"the project's interpreter {python}", "torch" if package is None else f"torch and {package}"
     with tempfile.TemporaryDirectory(prefix="accelsweep-") as temporary:
         try:
-            command = [*foreign_command(python, "accelsweep.worker.environment_check"), package or ""]
+            command = [*foreign_command(python, _CHECK), package or ""]
             done = _output(command, project_environment(str(worker_folder(Path(temporary)))))
         except (OSError, subprocess.SubprocessError) as failure:
             raise InputError(f"{where} cannot import {packages}: {failure}; {_OTHERWISE}") from None

@@ -2,7 +2,7 @@
 
 The process uses the project's interpreter and runs the script up to the point where it would compose its config.
 Plugins, structured configs and resolvers are therefore the same as in a real run. It is started once per plan, from the
-fork server if there is one and the project has accelsweep's interpreter.
+fork server of that interpreter if there is one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
 from accelsweep.errors import InputError
-from accelsweep.fork_client import Fork, ForkedModule, request_fork
+from accelsweep.fork_client import Fork, ForkedModule, project_server, request_fork
 from accelsweep.installation import foreign_command, worker_folder
 from accelsweep.planning.entry_point import Project
 from accelsweep.planning.interpreter import missing_module_remedy, project_environment
@@ -61,7 +61,6 @@ class ProjectConfigs:
     def of(cls, project: Project, known: Compositions) -> Iterator[ProjectConfigs | None]:
         """Yield the configs of a project, given those `known` so far; yield None for a script that has no config."""
         if project.entry.kind in ("script", "command"):
-            project.check_imports()
             yield None
             return
         with contextlib.ExitStack() as resources:
@@ -96,9 +95,11 @@ class ProjectConfigs:
         project = self._project
         module: ForkedModule = "accelsweep.worker.project_config"
         arguments = [project.entry.kind, *project.entry.command]
-        fork = None
-        if not project.own_environment:
-            fork = request_fork(module, arguments, streams=streams, cwd=project.home, environment=environment)
+        fork, server = None, project_server(project.python, project.package) if project.own_environment else None
+        if server is not None or not project.own_environment:
+            fork = request_fork(
+                module, arguments, server=server, streams=streams, cwd=project.home, environment=environment
+            )
         if isinstance(fork, Fork):
             self._resources.enter_context(fork.connection)  # when it is closed, the process is hung up
             return

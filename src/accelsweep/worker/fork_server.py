@@ -1,9 +1,9 @@
 """Forks the ranks of runs in another environment: loads torch and Lightning there once, so that each run need not.
 
-The executor starts the server with that environment's interpreter and a socket. The server's first message says whether
-forking is safe. Each request names a spec and the environment variables of each rank, and passes the descriptors of the
-log and the leases. The server answers with the process IDs and, later, the exit code of each process. It ends with the
-executor.
+`main` starts the server with that environment's interpreter and a socket on which its starter already listens; it dies
+with its starter. An executor requests a process that runs `serve_ranks` with a socket as its standard input. Each
+message on it names a spec and the environment variables of each rank, and passes the descriptors of the log and the
+leases. The process answers with the process IDs and, later, the exit code of each rank. It ends with the executor.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ import os
 import select
 import signal
 import socket
+import sys
 import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
 from accelsweep.devices import linux
+from accelsweep.errors import EXIT_INCOMPLETE
 from accelsweep.ipc import Signals, receive, receive_descriptors, send
-from accelsweep.worker.forking import UnsafeFork, call, prepare_to_fork, redirect_streams
+from accelsweep.worker import environment_check, project_config
+from accelsweep.worker.fork_requests import ForkServer
+from accelsweep.worker.forking import UnsafeFork, call, redirect_streams
 from accelsweep.worker.main import preload, run_rank
 from accelsweep.worker.run_spec import RunSpec
 
@@ -26,20 +30,26 @@ _MOST_DESCRIPTORS = 64  # the log, the machine's lock, and one for each device
 
 
 def main(descriptor: int) -> None:
-    """Serve the executor at the other end of the socket until it exits or a signal stops the server."""
+    """Serve requests on a listening socket until the starter exits."""
     linux.die_with_parent(os.getppid())
-    connection = socket.socket(fileno=descriptor)
+    mains = {
+        "accelsweep.worker.environment_check": environment_check.main,
+        "accelsweep.worker.fork_server": serve_ranks,
+        "accelsweep.worker.project_config": project_config.main,
+    }
     try:
-        prepare_to_fork(preload)
-    except UnsafeFork as error:
-        send(connection, {"unsafe": str(error)})
-        return
-    except ImportError as error:
-        send(connection, {"unsafe": f"{type(error).__name__}: {error}"})
-        return
+        ForkServer(mains, foreign=True).serve(socket.socket(fileno=descriptor), preload)
+    except (UnsafeFork, ImportError) as error:
+        sys.stderr.write(f"{sys.executable} cannot fork runs: {type(error).__name__}: {error}\n")
+        sys.exit(EXIT_INCOMPLETE)
+
+
+def serve_ranks() -> None:
+    """Serve the executor at the other end of standard input until it exits or a signal stops this process."""
+    linux.adopt_orphans()  # which the executor finds below this process
+    connection = socket.socket(fileno=os.dup(0))
     signals = Signals()
     with signals.caught():
-        send(connection, {"ready": os.getpid()})
         while signals.stop is None:
             signals.wait(60.0, [connection.fileno()])
             _report_ended(connection)

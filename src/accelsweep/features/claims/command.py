@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from accelsweep.cli.run_options import measures, run_elsewhere
-from accelsweep.driver.background_processes import ForkServer, forks_here
+from accelsweep.driver.background_processes import ForkServers, forking_interpreters
 from accelsweep.driver.console import Listing, Styled, Tone, say, say_bold, show, warn
 from accelsweep.driver.plan_preview import estimate_remaining
 from accelsweep.driver.request import Extension, Request
@@ -100,10 +100,9 @@ def _run_claims(home: Path, names: Sequence[str], known: Sequence[str], minutes:
     left = {name: estimate_remaining(home, plan) for name, plan in plans.items()}
     to_run = {name for name in plans if minutes and left[name].runs_left and (not names or name in names)}
     why_not = {}
-    with ForkServer(home) as server:
-        server.log = SweepFolder(home, GROUP).report / "fork_server.log"
-        if any(forks_here(plans[name]) for name in to_run):
-            server.start()
+    with ForkServers(home) as servers:
+        servers.log = SweepFolder(home, GROUP).report / "fork_server.log"
+        servers.start({interpreter for name in to_run for interpreter in forking_interpreters(plans[name])})
         for name in sorted(plans, key=lambda name: left[name].minutes.expected):
             asked, sweep = not names or name in names, plans[name].manifest.sweep
             seconds = deadline - time.monotonic() if name in to_run and not interrupted else 0.0
