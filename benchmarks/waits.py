@@ -21,8 +21,10 @@ import shutil
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
+import venv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -149,6 +151,31 @@ def nothing_to_do(checkout: Checkout) -> Readings:
     return {"s": checkout.accelsweep(*command, folder=home)[1]["s"]}
 
 
+def own_environment(checkout: Checkout) -> Readings:
+    """A sweep of a training script that has an environment of its own: three blocks of three runs, and once more."""
+    environment = checkout.home / "environment"
+    if not environment.exists():
+        venv.create(environment, with_pip=False, symlinks=True)
+        (site,) = environment.glob("lib/python*/site-packages")
+        (site / "shared.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+    with tempfile.TemporaryDirectory(dir=checkout.home) as folder:
+        home = Path(folder)
+        shutil.copy(HERE / "tests" / "projects" / "script" / "train.py", home)
+        entry = f"{environment / 'bin' / 'python'} train.py --epochs 1000"
+        command = ("run", "batch_size=32,64", "accelerator=cpu", "devices=1", "repeats=3", "measure=quick")
+        command += ("--name", "own", "--entry", entry)
+        began = datetime.now(UTC)
+        _, usage = checkout.accelsweep(*command, folder=home)
+        records = [json.loads(path.read_text("utf-8"))["body"] for path in home.glob("sweeps/own/runs/*/record.json")]
+        first = min(datetime.fromisoformat(record["started_at"]) for record in records)
+        _, again = checkout.accelsweep(*command, folder=home)
+        return {
+            "s to the start of the first run": (first - began).total_seconds(),
+            "s": usage["s"],
+            "s of the same command again": again["s"],
+        }
+
+
 def report(checkout: Checkout) -> Readings:
     """Collect, analyse and report 10,000 runs (benchmarks/report.py), without building them."""
     home = checkout.home / "large"
@@ -203,6 +230,7 @@ WAITS: Mapping[str, tuple[str, Callable[[Checkout], Readings]]] = {
     "nothing-to-do": ("the same command again, all 45 runs measured", nothing_to_do),
     "first-run": ("a sweep of one tiny run, with report and MLflow", first_run),
     "twelve-runs": ("a sweep of twelve tiny runs, with report and MLflow", twelve_runs),
+    "own-environment": ("a sweep of a script in an environment of its own, three blocks", own_environment),
     "report": ("collect, analyse and report 10,000 runs", report),
     "slurm-job": ("a sweep of two Slurm jobs of one tiny run", slurm_job),
 }

@@ -194,6 +194,10 @@ class ProjectForkServer:
             raise ConnectionError("the fork server of the project's environment has ended")
         return ProjectRanks(answer["pids"], ranks.start, server=self)
 
+    def has_died(self) -> bool:
+        """Return whether the process has ended although it could fork."""
+        return self.unsafe is None and self.ended() is None
+
     def fileno(self) -> int:
         """Return the descriptor of the connection to the process."""
         return self._connection.fileno()
@@ -309,6 +313,8 @@ class Launcher:
         if config.launcher == "spawn" or config.env:
             return "spawn"
         key = python, environment.get(PACKAGE_VARIABLE)  # a server has imported one of the Lightning packages
+        if key in self.servers and self.servers[key].has_died():
+            self.servers.pop(key).close()
         if key not in self.servers:
             self.servers[key] = server = ProjectForkServer(python, environment)
             if server.unsafe is not None:
