@@ -162,8 +162,8 @@ def own_environment(checkout: Checkout) -> Readings:
         home = Path(folder)
         shutil.copy(HERE / "tests" / "projects" / "script" / "train.py", home)
         entry = f"{environment / 'bin' / 'python'} train.py --epochs 1000"
-        command = ("run", "batch_size=32,64", "accelerator=cpu", "devices=1", "repeats=3", "measure=quick")
-        command += ("--name", "own", "--entry", entry)
+        command = ["run", "batch_size=32,64", "accelerator=cpu", "devices=1", "repeats=3", "measure=quick"]
+        command += ["--name", "own", "--entry", entry]
         began = datetime.now(UTC)
         _, usage = checkout.accelsweep(*command, folder=home)
         records = [json.loads(path.read_text("utf-8"))["body"] for path in home.glob("sweeps/own/runs/*/record.json")]
