@@ -32,7 +32,7 @@ from accelsweep.ipc import (
     send,
     send_descriptors,
 )
-from accelsweep.plain_json import sha256_text
+from accelsweep.plain_json import canonical_json, sha256_text
 
 _IGNORED_VARIABLES = re.compile(
     r"(ACCELSWEEP|MLFLOW|SNAKEMAKE)_.*|PWD|OLDPWD|SHLVL|_|COLUMNS|LINES|TMP|TEMP|TMPDIR|TEMPDIR|PYTHONSAFEPATH"
@@ -41,6 +41,9 @@ _IGNORED_VARIABLES = re.compile(
 
 _IGNORED_FLAGS = re.compile(r"(safe_path|dont_write_bytecode)=[^,)]*")
 """Flags that may differ: requests state the import path, and whether bytecode is kept changes no results."""
+
+_LONGEST_IMPORT_SECONDS = 600.0
+"""How long a server may take before it answers: torch may be imported from a slow disk."""
 
 ProcessState = dict[str, str]
 
@@ -54,11 +57,14 @@ ForkedModule = Literal[
 """A module that a fork server can run as `python -m MODULE` would."""
 
 
+def is_inherited(variable: str) -> bool:
+    """Return whether libraries may have read an environment variable at import, so that a fork inherits its value."""
+    return not _IGNORED_VARIABLES.fullmatch(variable)
+
+
 def process_state() -> ProcessState:
     """Return the state that a fork inherits and that libraries may have read at import, by human-readable name."""
-    variables = {
-        f"variable {name}": value for name, value in os.environ.items() if not _IGNORED_VARIABLES.fullmatch(name)
-    }
+    variables = {f"variable {name}": value for name, value in os.environ.items() if is_inherited(name)}
     limits = {name: getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
     return {
         **variables,
@@ -86,12 +92,24 @@ class Fork:
 
 
 def project_server(python: str, package: str | None) -> str | None:
-    """Return the name of the command's server for an interpreter of the user's project and its Lightning `package`.
+    """Return the name of the command's fork server for a project's interpreter and its Lightning `package`.
 
-    There need not be one by that name. Returns None if the command has no server for any project.
+    There need not be one by that name. It depends on this process's state, because only processes like the command's
+    own may use the server. Returns None if the command has no such servers.
     """
     command = os.environ.get(PROJECT_SERVERS_VARIABLE)
-    return None if command is None else f"{command}-{sha256_text(f'{python} {package}')[:16]}"
+    if command is None:
+        return None
+    return f"{command}-{sha256_text(canonical_json([python, package, process_state()]))[:32]}"
+
+
+def has_project_server(python: str, package: str | None) -> bool:
+    """Return whether the command has a fork server for a project's interpreter, even if it is still importing."""
+    name = project_server(python, package)
+    if name is None:
+        return False
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(address(name)) == 0
 
 
 def request_fork(
@@ -122,6 +140,7 @@ def request_fork(
         "process_state": process_state(),
     }
     connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(_LONGEST_IMPORT_SECONDS)
     try:
         connection.connect(address(name))
         if same_user(connection):
@@ -129,6 +148,7 @@ def request_fork(
             send(connection, request)
             reply = receive(connection)
             if reply is not None and "pid" in reply:
+                connection.settimeout(None)
                 return Fork(int(reply["pid"]), connection)
             connection.close()
             return None if reply is None else str(reply["refused"])

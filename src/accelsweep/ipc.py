@@ -112,6 +112,18 @@ def address(name: str) -> str:
     return f"\0{name}"
 
 
+@contextlib.contextmanager
+def listening(name: str) -> Iterator[int]:
+    """Listen on the abstract socket `name`, and yield its descriptor for a server that is started in the with-block.
+
+    Clients may connect from then on; they wait until the server accepts. Raises OSError if the name is taken.
+    """
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address(name))
+        listener.listen()
+        yield listener.fileno()
+
+
 def same_user(connection: socket.socket) -> bool:
     """Return whether the peer has the same user ID; abstract sockets do not support permissions."""
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))

@@ -132,7 +132,7 @@ _CORE: dict[str, MetricInfo] = {
         for quantity, (unit, what) in SAMPLED.items()
         for statistic, words in STATISTICS.items()
     },
-    "sampler_cpu_cores": MetricInfo("cores", "CPU time of the sampler itself, per second."),
+    "sampler_cpu_cores": MetricInfo("cores", "CPU time of the sampler itself, per second after its first reading."),
     # training
     "final_train_loss": MetricInfo("loss", "Training loss of the window's last step, on rank 0."),
     "learning_rate": MetricInfo("1", "Learning rate of the first parameter group at the end of the window."),

@@ -107,13 +107,14 @@ def test_a_script_runs_in_its_own_environment(make_home: Callable[..., Home]) ->
     (environment / "bin").mkdir(parents=True)
     python, starts, daemons = environment / "bin" / "python", home.path / "starts", home.path / "daemons"
     python.write_text(  # same packages, other path
-        f'#!/bin/sh\nexport OWN_ENVIRONMENT=yes\necho "$*" >> {starts}\nexec {sys.executable} "$@"\n'
+        f'#!/bin/sh\nexport OWN_ENVIRONMENT=yes PATH=/own:$PATH\necho "$*" >> {starts}\nexec {sys.executable} "$@"\n'
     )
     python.chmod(0o755)
     script = home.path / "train.py"
     text = script.read_text()
     daemon = f"subprocess.run('sleep 600 & echo $! >> {daemons}', shell=True, start_new_session=True)"
-    own = f'def main():\n    import os, subprocess\n    os.environ["OWN_ENVIRONMENT"]\n    {daemon}\n'
+    own = "def main():\n    import os, subprocess\n"
+    own += f'    assert os.environ["OWN_ENVIRONMENT"] and os.environ["PATH"].startswith("/own:")\n    {daemon}\n'
     script.write_text(text.replace("def main():\n", own))
     done = home.accelsweep("run", "batch_size=32,64", *SHORT, "repeats=2")
     assert done.returncode == 0, done.stdout

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
+from pathlib import Path
 
 import pytest
+from polling import until
 from tiny_executor import TinyBlock
+from tiny_sweep import config_with
 
+from accelsweep.driver.background_processes import ForkServers, Interpreter
+from accelsweep.executor.launch import Launcher, RankForker
+from accelsweep.fork_client import has_project_server
 from accelsweep.results import Outcome
 from accelsweep.worker.forking import UnsafeFork, prepare_to_fork
 
@@ -50,3 +57,43 @@ def test_a_thread_makes_forking_unsafe() -> None:
     finally:
         gate.set()
         thread.join()
+
+
+@pytest.mark.real
+def test_a_process_that_forks_a_projects_ranks_comes_from_the_commands_server_and_is_replaced_if_it_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = list[str]()
+    with ForkServers(tmp_path) as servers:
+        servers.start([Interpreter(sys.executable), Interpreter("/absent/python")])
+        assert not has_project_server("/absent/python", None)
+        launcher = Launcher()
+
+        def forker() -> RankForker:
+            assert launcher.project_method(config_with(), sys.executable, {}, said.append) == "fork"
+            return launcher.forkers[sys.executable, None]
+
+        first = forker()
+        assert forker() is first
+        assert first._process is not None
+        first._process.kill()
+        until(first.has_died)
+        second = forker()
+        assert (second is first, second.has_own_server, said) == (False, False, [])
+        launcher.close()
+        monkeypatch.setenv("OMP_NUM_THREADS", "7")
+        assert not has_project_server(sys.executable, None), "its fork would have another number of threads"
+
+
+def test_an_interpreter_that_cannot_fork_gets_fresh_processes_and_the_reason_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said, config = list[str](), config_with()
+    assert Launcher().project_method(config, "/bin/false", {}, said.append) == "spawn"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert Launcher().project_method(config, "/bin/false", {}, said.append) == "spawn"
+    ending = "; every run gets a fresh interpreter"
+    assert said == [
+        f"forking is not safe with /bin/false (its fork server ended with exit code 1){ending}",
+        f"forking is not safe with /bin/false (a process with torch loaded cannot be forked safely on darwin){ending}",
+    ]

@@ -1,4 +1,4 @@
-"""A server that forks on request serves those alike, and its forks end with their clients."""
+"""A server that forks on request serves only clients in the same environment, and its forks end with them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 from polling import PATIENCE_SECONDS
 
 from accelsweep import ipc
-from accelsweep.fork_client import process_state
+from accelsweep.fork_client import project_server
+from accelsweep.ipc import PROJECT_SERVERS_VARIABLE
 from accelsweep.worker.fork_requests import ForkServer
 
 
@@ -37,19 +38,20 @@ def test_a_fork_ends_with_its_client_even_if_nohup_ignores_the_signal(
     assert os.waitstatus_to_exitcode(status) == -signal.SIGHUP
 
 
-@pytest.mark.parametrize("foreign", [False, True])
-def test_the_interpreter_of_a_project_may_differ_and_set_variables_but_not_contradict(foreign: bool) -> None:
-    server, theirs = ForkServer({}, foreign=foreign), process_state()
-    ours = {**theirs, "interpreter": "another", "variable PYTHONPATH": "/worker", "variable OF_A_WRAPPER": "yes"}
-    allowed = set() if not foreign else {"interpreter", "variable PYTHONPATH", "variable OF_A_WRAPPER"}
-    unlike = {"interpreter", "variable OF_A_WRAPPER", "variable OMP_NUM_THREADS", "variable PYTHONPATH"}
-    assert {*server._unlike(ours, {**theirs, "variable OMP_NUM_THREADS": "7"})} == unlike - allowed
+def test_a_project_server_is_known_only_to_processes_like_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert project_server("python", None) is None
+    monkeypatch.setenv(PROJECT_SERVERS_VARIABLE, "command")
+    name = project_server("python", None)
+    monkeypatch.setenv("ACCELSWEEP_OF_A_JOB", "1")
+    assert project_server("python", None) == name
+    assert len({name, project_server("python", "lightning"), project_server("another", None)}) == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert project_server("python", None) != name
 
 
-def test_a_version_that_has_been_installed_since_the_import_is_refused() -> None:
-    installed = {"torch": "2.4.0"}
-    server = ForkServer({}, lambda: installed)
-    ours = {**process_state(), **installed}
-    assert server._unlike(ours, process_state()) == []
-    installed["torch"] = "2.5.0"
-    assert server._unlike(ours, process_state()) == ["torch"]
+def test_a_fork_keeps_variables_of_a_wrapper_around_the_projects_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/of/a/wrapper")
+    kept = ForkServer({}, foreign=True)._kept_variables()
+    assert kept["LD_LIBRARY_PATH"] == "/of/a/wrapper"
+    assert kept.keys().isdisjoint({"PYTHONPATH", "TMPDIR", PROJECT_SERVERS_VARIABLE})
+    assert ForkServer({})._kept_variables() == {}

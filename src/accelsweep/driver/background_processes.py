@@ -9,7 +9,6 @@ import secrets
 import select
 import shlex
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -26,12 +25,12 @@ from accelsweep.config.site import Site
 from accelsweep.devices import linux
 from accelsweep.errors import DamagedFile, InputError
 from accelsweep.executor.code_versions import ProjectEnvironment
-from accelsweep.executor.launch import listening_project_server
+from accelsweep.executor.launch import project_server_command
 from accelsweep.executor.preflight import MAX_TMPDIR_LENGTH, tmpdir_too_long
 from accelsweep.files import tail_lines
-from accelsweep.fork_client import project_server
+from accelsweep.fork_client import has_project_server, project_server
 from accelsweep.installation import worker_folder
-from accelsweep.ipc import FORK_SERVER_VARIABLE, PROJECT_SERVERS_VARIABLE, address
+from accelsweep.ipc import FORK_SERVER_VARIABLE, PROJECT_SERVERS_VARIABLE, listening
 from accelsweep.records.cleanup import SHORT_PLACES, remove_temporary_folder, temporary_folder_name, write_owner_file
 from accelsweep.records.layout import SweepFolder
 from accelsweep.redaction import masked
@@ -239,9 +238,7 @@ class Interpreter:
         """Whether this process or an outer command has a fork server for it."""
         if self.python is None:
             return self.variable in os.environ
-        name = project_server(self.python, self.package)
-        with socket.socket(socket.AF_UNIX) as connection:
-            return name is not None and connection.connect_ex(address(name)) == 0
+        return has_project_server(self.python, self.package)
 
 
 def forking_interpreters(plan: Plan) -> frozenset[Interpreter]:
@@ -275,13 +272,15 @@ class ForkServers:
         self.log: Path | None = None
         self._home, self._output = home, b""
         self._running: dict[Interpreter, contextlib.ExitStack] = {}
+        self._variables = set[str]()  # those that this object has set
 
     def start(self, interpreters: Collection[Interpreter]) -> None:
-        """Start the servers that are not running yet, not even for an outer command."""
+        """Start each server that neither this object nor an outer command is running."""
         for interpreter in interpreters:
             if sys.platform == "linux" and interpreter not in self._running and not interpreter.is_served:
-                self._running[interpreter] = running = contextlib.ExitStack()
-                running.enter_context(self._serving(interpreter))
+                with contextlib.suppress(OSError), contextlib.ExitStack() as starting:  # runs do without a server
+                    starting.enter_context(self._serving(interpreter))
+                    self._running[interpreter] = starting.pop_all()
 
     def stop_others(self, interpreters: Collection[Interpreter] = ()) -> None:
         """End the servers that this object has started, except those of the given interpreters."""
@@ -292,19 +291,24 @@ class ForkServers:
     def _serving(self, interpreter: Interpreter) -> Iterator[None]:
         with temporary_folder("imports") as folder:  # torch puts a folder for compiled code in TMPDIR
             output, variables = folder / "output.log", {"TMPDIR": str(folder)}
-            before = os.environ.get(interpreter.variable)
-            if interpreter.python is None:
-                os.environ[interpreter.variable], server = start_fork_server(self._home, output, variables)
-            else:
-                os.environ.setdefault(interpreter.variable, f"accelsweep-{secrets.token_hex(16)}")
-                server = self._start_for_project(interpreter.python, interpreter.package, output, variables)
+            variable = interpreter.variable
+            if variable not in os.environ:
+                self._variables.add(variable)
             try:
-                yield
+                if interpreter.python is None:
+                    os.environ[variable], server = start_fork_server(self._home, output, variables)
+                else:
+                    os.environ.setdefault(variable, f"accelsweep-{secrets.token_hex(16)}")
+                    server = self._start_for_project(interpreter.python, interpreter.package, output, variables)
+                try:
+                    yield
+                finally:
+                    server.terminate()
+                    self._keep(output.read_bytes())
             finally:
-                if before is None:
-                    os.environ.pop(interpreter.variable, None)
-                server.terminate()
-                self._keep(output.read_bytes())
+                if variable in self._variables and not any(each.variable == variable for each in self._running):
+                    self._variables.remove(variable)
+                    os.environ.pop(variable, None)
 
     def _start_for_project(
         self, python: str, package: str | None, output: Path, variables: Mapping[str, str]
@@ -313,7 +317,8 @@ class ForkServers:
         assert name is not None, "the variable is set"
         project = ProjectEnvironment(python, worker_folder(output.parent), package)
         environment = {**os.environ, **project.environment, **variables}
-        with listening_project_server(python, name) as (command, number):
+        with listening(name) as number:
+            command = project_server_command(python, number)
             return ChildProcess(command, cwd=self._home, log=output, environment=environment, descriptors=(number,))
 
     def _keep(self, output: bytes) -> None:
@@ -343,10 +348,7 @@ def start_fork_server(home: Path, log: Path, variables: Mapping[str, str] | None
     Requests may be sent immediately; the server answers once it has imported torch.
     """
     name = f"accelsweep-{secrets.token_hex(16)}"
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(address(name))
-        listener.listen()
-        number = listener.fileno()
+    with listening(name) as number:
         command = [sys.executable, "-P", "-m", "accelsweep.executor.fork_server", str(number)]
         environment = {**os.environ, **(variables or {})}
         return name, ChildProcess(command, cwd=home, log=log, environment=environment, descriptors=(number,))

@@ -121,7 +121,8 @@ def run_sweep(home: Path, request: Request) -> SweepExit:
 def expected_interpreters(home: Path, request: Request) -> frozenset[Interpreter]:
     """Return the interpreters from which runs will probably be forked on this machine, before anything is planned.
 
-    There are none if the sweep is complete. Without a given name, any complete sweep in `home` may be the one.
+    There are none if the sweep is complete. Without a given name, any complete sweep in `home` may be the one. Which
+    environments a comparison of versions has is not known yet.
     """
     if profile_executor(request.profile) != "local":
         return frozenset()
@@ -132,7 +133,9 @@ def expected_interpreters(home: Path, request: Request) -> frozenset[Interpreter
         project = measured_project(home.resolve(), request.entry, request.overrides)
         if project is None or not (project.own_environment or project.whole_process):
             return frozenset({Interpreter()})
-        return frozenset() if project.whole_process else frozenset({Interpreter(project.python, project.package)})
+        if project.whole_process or request.extension is not None:
+            return frozenset()
+        return frozenset({Interpreter(project.python, project.package)})
     except InputError:  # planning reports it
         return frozenset()
 

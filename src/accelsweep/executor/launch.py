@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NoReturn, Protocol
@@ -27,9 +27,9 @@ import psutil
 from accelsweep.devices import linux
 from accelsweep.executor.run_log import RunLog
 from accelsweep.executor.stack_traces import dump_stacks
-from accelsweep.fork_client import Fork, ForkedModule, project_server, request_fork
+from accelsweep.fork_client import Fork, project_server, request_fork
 from accelsweep.installation import FOREIGN_PROLOGUE, foreign_command
-from accelsweep.ipc import Signals, address, receive, send, send_descriptors
+from accelsweep.ipc import PROJECT_SERVERS_VARIABLE, Signals, listening, receive, send, send_descriptors
 from accelsweep.run_config import SettingConfig
 from accelsweep.schedulers.protocol import INTERFACE_VARIABLE
 from accelsweep.schedulers.slurm import node_name
@@ -146,36 +146,47 @@ class Launch:
     python: str | None = None
 
 
-class ProjectForkServer:
+class RankForker:
     """A process that forks ranks with the interpreter `python` of a project. It ends with this process.
 
-    It comes from the command's server for that interpreter or, if there is none, from a server of this process.
+    It is forked by the command's server for that interpreter or, if that cannot be used, by a server of this process.
+    If neither can fork, `unsafe` is the reason.
     """
 
     def __init__(self, python: str, environment: Mapping[str, str]) -> None:
-        """Wait until the server has loaded torch and Lightning. If it cannot fork, `unsafe` gives the reason."""
-        self._connection, theirs = socket.socketpair()
-        self._own: subprocess.Popen[bytes] | None = None
+        """Wait until the server has loaded torch and Lightning."""
         self.unsafe: str | None = None
+        self.has_own_server = False
+        self._server: subprocess.Popen[bytes] | None = None
+        self._process: psutil.Process | None = None
+        self._connection, theirs = socket.socketpair()
         with theirs:
+            if sys.platform != "linux":
+                self.unsafe = f"a process with torch loaded cannot be forked safely on {sys.platform}"
+                return
             streams, variables = (theirs.fileno(), 1, 2), {**os.environ, **environment}
-
-            def requested(server: str) -> Fork | str | None:
-                module: ForkedModule = "accelsweep.worker.fork_server"
-                return request_fork(module, [], server=server, streams=streams, environment=variables)
-
             shared = project_server(python, environment.get(PACKAGE_VARIABLE))
-            fork = None if shared is None else requested(shared)
-            if not isinstance(fork, Fork):
-                name = f"accelsweep-{secrets.token_hex(16)}"
-                with listening_project_server(python, name) as (command, descriptor):
-                    self._own = subprocess.Popen(
-                        command, env=variables, stdin=subprocess.DEVNULL, pass_fds=[descriptor]
-                    )
-                fork = requested(name)
-        self._fork = fork if isinstance(fork, Fork) else None
-        if self._fork is None and self._own is not None:
-            self.unsafe = f"its fork server ended with exit code {self._own.wait()}"
+            if shared is not None:
+                self._request(shared, streams, variables)
+            if self._process is None:
+                self._start_server(python, streams, variables)
+
+    def _request(self, server: str, streams: Sequence[int], variables: Mapping[str, str]) -> None:
+        fork = request_fork("accelsweep.worker.fork_server", [], server=server, streams=streams, environment=variables)
+        if isinstance(fork, Fork):
+            self._fork = fork
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._process = psutil.Process(fork.pid)
+
+    def _start_server(self, python: str, streams: Sequence[int], variables: Mapping[str, str]) -> None:
+        self.has_own_server, name = True, f"accelsweep-{secrets.token_hex(16)}"
+        with listening(name) as descriptor:
+            command = project_server_command(python, descriptor)
+            self._server = subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, pass_fds=[descriptor])
+        self._request(name, streams, variables)
+        if self._process is None:
+            self._server.terminate()
+            self.unsafe = f"its fork server ended with exit code {self._server.wait()}"
 
     def start(self, launch: Launch, ranks: range, local_size: int) -> ProjectRanks:
         """Start the ranks of a run in one new process group. Raises OSError if the process is gone."""
@@ -191,12 +202,8 @@ class ProjectForkServer:
         while answer is not None and "pids" not in answer:  # a late exit code from an earlier run
             answer = receive(self._connection)
         if answer is None:
-            raise ConnectionError("the fork server of the project's environment has ended")
-        return ProjectRanks(answer["pids"], ranks.start, server=self)
-
-    def has_died(self) -> bool:
-        """Return whether the process has ended although it could fork."""
-        return self.unsafe is None and self.ended() is None
+            raise ConnectionError("the process that forks runs in the project's environment has ended")
+        return ProjectRanks(answer["pids"], ranks.start, forker=self)
 
     def fileno(self) -> int:
         """Return the descriptor of the connection to the process."""
@@ -212,67 +219,57 @@ class ProjectForkServer:
             codes[answer["ended"]] = answer["code"]
         return codes
 
+    def has_died(self) -> bool:
+        """Return whether the process has ended although it could fork."""
+        return self.unsafe is None and self.ended() is None
+
     def kill_leftovers(self) -> None:
-        """Kill what ranks have left behind; the process that forked them has adopted and reaps it."""
-        assert self._fork is not None, "it has forked ranks"
+        """Kill what ranks have left behind, which the process has adopted and reaps."""
+        assert self._process is not None, "it has forked ranks"
         with contextlib.suppress(psutil.NoSuchProcess):
-            while left := [each for each in psutil.Process(self._fork.pid).children(recursive=True) if _runs(each)]:
+            while left := self._process.children(recursive=True):
                 for process in left:
                     with contextlib.suppress(psutil.NoSuchProcess):
                         process.kill()
+                psutil.wait_procs(left, timeout=1.0)
 
     def close(self) -> None:
-        """End the process, and the server that it comes from if that is this process's own."""
+        """End the process, and the server that has forked it if that is this process's own."""
         self._connection.close()
-        if self._fork is not None:
+        if self._process is not None:
             self._fork.connection.close()
-        if self._own is not None:
-            self._own.kill()
-            self._own.wait()
+        if self._server is not None:
+            self._server.kill()
+            self._server.wait()
 
 
-def _runs(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
-@contextlib.contextmanager
-def listening_project_server(python: str, name: str) -> Iterator[tuple[list[str], int]]:
-    """Yield the command that serves the socket `name` with a project's interpreter, and the descriptor to pass to it.
-
-    Requests may be sent immediately; the server answers once it has imported torch.
-    """
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(address(name))
-        listener.listen()
-        number = listener.fileno()
-        code = f"{FOREIGN_PROLOGUE}from accelsweep.worker.fork_server import main; main({number})"
-        yield [python, "-c", code], number
+def project_server_command(python: str, descriptor: int) -> list[str]:
+    """Return the command that serves a listening socket with a project's interpreter."""
+    return [python, "-c", f"{FOREIGN_PROLOGUE}from accelsweep.worker.fork_server import main; main({descriptor})"]
 
 
 @dataclass
 class ProjectRanks(LocalRanks):
-    """Ranks that are children of a `ProjectForkServer`."""
+    """Ranks that are children of a `RankForker`'s process."""
 
-    server: ProjectForkServer | None = field(default=None, kw_only=True)
+    forker: RankForker | None = field(default=None, kw_only=True)
 
     def descriptors(self) -> list[int]:
         """Return that of the connection on which exit codes arrive."""
-        assert self.server is not None, "the server made this"
-        return [self.server.fileno()]
+        assert self.forker is not None, "it made this"
+        return [self.forker.fileno()]
 
     def poll(self) -> None:
         """Record the exit codes of ranks that have ended, and kill what the last one has left behind."""
-        assert self.server is not None, "the server made this"
-        ended = self.server.ended()
+        assert self.forker is not None, "it made this"
+        ended = self.forker.ended()
         for rank, pid in self.running().items():
             if ended is None:
-                self.exit_codes[rank] = -signal.SIGKILL  # ranks die with their server
+                self.exit_codes[rank] = -signal.SIGKILL  # ranks die with their parent
             elif pid in ended:
                 self.exit_codes[rank] = ended[pid]
-        if self.all_ended:
-            self.server.kill_leftovers()
+        if self.all_ended and ended is not None:
+            self.forker.kill_leftovers()
 
 
 @dataclass
@@ -286,7 +283,7 @@ class Launcher:
     spawn_command: tuple[str, ...] = SPAWN_COMMAND
     preload: Callable[[], None] = preload
     safe: bool | None = None
-    servers: dict[tuple[str, str | None], ProjectForkServer] = field(default_factory=dict)
+    forkers: dict[tuple[str, str | None], RankForker] = field(default_factory=dict)
 
     def method_for(self, config: SettingConfig, say: Callable[[str], None]) -> LaunchMethod:
         """Return how to start a setting's ranks; `say` receives the reason if forking was requested but is not safe."""
@@ -308,24 +305,27 @@ class Launcher:
     ) -> LaunchMethod:
         """Return how to start a setting's ranks with another environment's interpreter.
 
-        The environment's fork server is started if necessary; `say` receives the reason if it cannot fork.
+        A process that forks them is started if necessary; `say` receives the reason if there can be none, or if it
+        cannot come from the command's server.
         """
         if config.launcher == "spawn" or config.env:
             return "spawn"
         key = python, environment.get(PACKAGE_VARIABLE)  # a server has imported one of the Lightning packages
-        if key in self.servers and self.servers[key].has_died():
-            self.servers.pop(key).close()
-        if key not in self.servers:
-            self.servers[key] = server = ProjectForkServer(python, environment)
-            if server.unsafe is not None:
-                say(f"forking is not safe with {python} ({server.unsafe}); every run gets a fresh interpreter")
-        return "spawn" if self.servers[key].unsafe else "fork"
+        if key in self.forkers and self.forkers[key].has_died():
+            self.forkers.pop(key).close()
+        if key not in self.forkers:
+            self.forkers[key] = forker = RankForker(python, environment)
+            if forker.unsafe is not None:
+                say(f"forking is not safe with {python} ({forker.unsafe}); every run gets a fresh interpreter")
+            elif forker.has_own_server and PROJECT_SERVERS_VARIABLE in os.environ:
+                say(f"torch is imported here, because the command has no fork server for {python} in this environment")
+        return "spawn" if self.forkers[key].unsafe else "fork"
 
     def close(self) -> None:
         """End the processes that fork ranks with other environments' interpreters."""
-        for server in self.servers.values():
-            server.close()
-        self.servers.clear()
+        for forker in self.forkers.values():
+            forker.close()
+        self.forkers.clear()
 
     def start(self, launch: Launch, ranks: range | None = None) -> LocalRanks:
         """Start `ranks` (by default all) in one new process group."""
@@ -334,8 +334,8 @@ class Launcher:
         sys.stderr.flush()
         local_size = int(launch.environment["LOCAL_WORLD_SIZE"])
         if launch.method == "fork" and launch.python is not None:
-            server = self.servers[launch.python, launch.environment.get(PACKAGE_VARIABLE)]
-            return server.start(launch, ranks, local_size)
+            forker = self.forkers[launch.python, launch.environment.get(PACKAGE_VARIABLE)]
+            return forker.start(launch, ranks, local_size)
         processes: list[int] = []
         try:
             for rank in ranks:

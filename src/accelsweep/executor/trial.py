@@ -23,8 +23,8 @@ from accelsweep.executor.device_lease import NotEnoughDevices, leased
 from accelsweep.executor.launch import Launcher, LaunchMethod
 from accelsweep.executor.recording import read_results
 from accelsweep.files import write_json
-from accelsweep.fork_client import Fork, request_fork
-from accelsweep.ipc import PROJECT_SERVERS_VARIABLE, Interrupted, Signals, receive
+from accelsweep.fork_client import Fork, has_project_server, request_fork
+from accelsweep.ipc import Interrupted, Signals, receive
 from accelsweep.json_documents import Frozen
 from accelsweep.records.layout import SweepFolder
 from accelsweep.records.plan import MeasuredProject
@@ -157,7 +157,7 @@ def _launcher_for(
     if launcher is not None and not code.needs_spawn:
         return launcher, launcher.method_for(config, _say)
     ours = Launcher()
-    if code.python is not None and PROJECT_SERVERS_VARIABLE in os.environ:
+    if code.python is not None and has_project_server(code.python, code.package):
         return ours, ours.project_method(config, code.python, code.environment, _say)
     return ours, "spawn"
 

@@ -21,22 +21,20 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from accelsweep.errors import EXIT_INCOMPLETE
-from accelsweep.fork_client import ProcessState, differences, process_state
+from accelsweep.fork_client import ProcessState, differences, is_inherited, process_state
 from accelsweep.ipc import receive, receive_descriptors, same_user, send
 from accelsweep.worker.forking import prepare_to_fork
 
 _REQUEST_TIMEOUT_SECONDS = 10.0
-
-_OF_THE_INTERPRETER = ("interpreter", "variable PYTHONPATH")
-"""Parts of a process's state that differ for an interpreter of the user's project."""
 
 
 @dataclass(frozen=True)
 class ForkServer:
     """What a server runs on request: `mains` has the functions to call, by module.
 
-    `versions` returns the versions of what was imported, as they are installed now. If `foreign`, the interpreter and
-    PYTHONPATH are not those of the clients, and the interpreter may be a wrapper that sets variables of its own.
+    `versions` returns the versions of what was imported, as they are installed now. If `foreign`, the interpreter is
+    one of the user's project. Only clients alike know the name of its socket (`project_server`), so they are not
+    compared with it, and variables that it has are kept: a wrapper around the interpreter may have set them.
     """
 
     mains: Mapping[str, Callable[[], int | None]]
@@ -53,13 +51,6 @@ class ForkServer:
             connection, _ = listener.accept()
             with connection:
                 self._serve(connection, listener, state, set_by_imports)
-
-    def _unlike(self, ours: ProcessState, theirs: ProcessState) -> list[str]:
-        """Return in what the server's environment differs from that of a client."""
-        unlike = differences(ours, {**theirs, **self.versions()})
-        if self.foreign:
-            return [name for name in unlike if name in theirs and name not in _OF_THE_INTERPRETER]
-        return unlike
 
     def _serve(
         self,
@@ -78,20 +69,25 @@ class ForkServer:
             if request is None or len(streams) < 3:
                 return
             # the versions as installed now: torch may have been upgraded since it was imported
-            if unlike := self._unlike(state, request["process_state"]):
+            theirs = {**request["process_state"], **self.versions()}
+            if not self.foreign and (unlike := differences(state, theirs)):
                 send(connection, {"refused": f"a different process environment: {', '.join(unlike)}"})
                 return
             connection.settimeout(None)
             if os.fork() == 0:
                 listener.close()
-                inherited = dict(os.environ) if self.foreign else {}
-                request["environment"] = {**inherited, **request["environment"], **set_by_imports}
+                request["environment"] |= {**self._kept_variables(), **set_by_imports}
                 self._run_module(connection, streams, request)
         except (OSError, ValueError, KeyError):  # the client died or sent an invalid request: no reply is sent
             traceback.print_exc()
         finally:
             for stream in streams:
                 os.close(stream)
+
+    def _kept_variables(self) -> dict[str, str]:
+        if not self.foreign:
+            return {}
+        return {name: value for name, value in os.environ.items() if name != "PYTHONPATH" and is_inherited(name)}
 
     def _run_module(self, connection: socket.socket, streams: list[int], request: dict[str, Any]) -> NoReturn:
         """Run the requested module in a forked child, which must never return into the server's loop."""
