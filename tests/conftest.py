@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -147,22 +147,12 @@ def _group(item: pytest.Function) -> str | None:
     stores = {item.callspec.params.get(name) for name in STORES} if hasattr(item, "callspec") else set()
     if "http" in stores:
         return "server"
-    if _calls(item.function, WARM):
+    if not set(WARM).isdisjoint(item.function.__code__.co_names):
         return "warm"
     if "snakemake" in item.function.__code__.co_names:
         return "snakemake"
     browser = item.path.stem if item.path.parent.name == "browser" else None
     return next((name for name in TOGETHER if name in item.fixturenames), browser)
-
-
-def _calls(function: object, wanted: Sequence[str]) -> bool:
-    """Return whether a function, or one of its module that it calls, calls one of those by these names."""
-    if not isinstance(function, FunctionType):
-        return False
-    names = set(function.__code__.co_names)
-    ours = (function.__globals__.get(name) for name in names)
-    called = (each for each in ours if getattr(each, "__module__", None) == function.__module__ and each != function)
-    return not names.isdisjoint(wanted) or any(_calls(each, wanted) for each in called)
 
 
 @pytest.fixture(autouse=True, scope="module")

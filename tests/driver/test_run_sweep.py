@@ -46,3 +46,13 @@ def test_a_project_with_an_environment_of_its_own_is_forked_from_its_interpreter
     copy_project("hydra_template", tmp_path)
     python = environment(tmp_path / ".venv", None)
     assert expected_interpreters(tmp_path, Request(("batch_size=32",))) == {Interpreter(python, "lightning")}
+
+
+@pytest.mark.parametrize(("project", "imports"), [("plain_script", False), ("fabric", True), ("script", True)])
+def test_the_server_of_a_projects_environment_imports_lightning_if_its_script_does(
+    tmp_path: Path, project: str, imports: bool
+) -> None:
+    copy_project(project, tmp_path)
+    environment(tmp_path / ".venv", None)
+    (expected,) = expected_interpreters(tmp_path, Request(("batch_size=32",)))
+    assert expected.imports_lightning is imports

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -55,3 +57,13 @@ def test_a_fork_keeps_variables_of_a_wrapper_around_the_projects_interpreter(mon
     assert kept["LD_LIBRARY_PATH"] == "/of/a/wrapper"
     assert kept.keys().isdisjoint({"PYTHONPATH", "TMPDIR", PROJECT_SERVERS_VARIABLE})
     assert ForkServer({})._kept_variables() == {}
+
+
+@pytest.mark.heavy  # it imports torch
+def test_a_script_without_a_trainer_is_forked_from_a_process_without_lightning() -> None:
+    check = (
+        "import sys; from accelsweep.worker.main import preload; preload(with_lightning=False); "
+        "print('torch' in sys.modules, 'accelsweep.worker.loops.script' in sys.modules, 'lightning' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout == "True True False\n"

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -222,11 +222,13 @@ def _is_published(folder: SweepFolder, tracking_uri: str | None) -> bool:
 class Interpreter:
     """An interpreter from which runs are forked: by default accelsweep's own, else one of the user's project.
 
-    `package` is the Lightning package that the project's script uses, if any.
+    `package` is the Lightning package whose Trainer the project's script uses, if any. `imports_lightning` says whether
+    the script may import Lightning at all.
     """
 
     python: str | None = None
     package: str | None = None
+    imports_lightning: bool = field(default=True, compare=False)
 
     @property
     def variable(self) -> str:
@@ -299,7 +301,7 @@ class ForkServers:
                     os.environ[variable], server = start_fork_server(self._home, output, variables)
                 else:
                     os.environ.setdefault(variable, f"accelsweep-{secrets.token_hex(16)}")
-                    server = self._start_for_project(interpreter.python, interpreter.package, output, variables)
+                    server = self._start_for_project(interpreter, interpreter.python, output, variables)
                 try:
                     yield
                 finally:
@@ -311,14 +313,14 @@ class ForkServers:
                     os.environ.pop(variable, None)
 
     def _start_for_project(
-        self, python: str, package: str | None, output: Path, variables: Mapping[str, str]
+        self, interpreter: Interpreter, python: str, output: Path, variables: Mapping[str, str]
     ) -> ChildProcess:
-        name = project_server(python, package)
+        name = project_server(python, interpreter.package)
         assert name is not None, "the variable is set"
-        project = ProjectEnvironment(python, worker_folder(output.parent), package)
+        project = ProjectEnvironment(python, worker_folder(output.parent), interpreter.package)
         environment = {**os.environ, **project.environment, **variables}
         with listening(name) as number:
-            command = project_server_command(python, number)
+            command = project_server_command(python, number, with_lightning=interpreter.imports_lightning)
             return ChildProcess(command, cwd=self._home, log=output, environment=environment, descriptors=(number,))
 
     def _keep(self, output: bytes) -> None:

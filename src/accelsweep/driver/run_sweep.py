@@ -135,7 +135,7 @@ def expected_interpreters(home: Path, request: Request) -> frozenset[Interpreter
             return frozenset({Interpreter()})
         if project.whole_process or request.extension is not None:
             return frozenset()
-        return frozenset({Interpreter(project.python, project.package)})
+        return frozenset({Interpreter(project.python, project.package, project.imports_lightning)})
     except InputError:  # planning reports it
         return frozenset()
 

@@ -243,9 +243,10 @@ class RankForker:
             self._server.wait()
 
 
-def project_server_command(python: str, descriptor: int) -> list[str]:
+def project_server_command(python: str, descriptor: int, *, with_lightning: bool = True) -> list[str]:
     """Return the command that serves a listening socket with a project's interpreter."""
-    return [python, "-c", f"{FOREIGN_PROLOGUE}from accelsweep.worker.fork_server import main; main({descriptor})"]
+    call = f"main({descriptor}, with_lightning={with_lightning})"
+    return [python, "-c", f"{FOREIGN_PROLOGUE}from accelsweep.worker.fork_server import main; {call}"]
 
 
 @dataclass

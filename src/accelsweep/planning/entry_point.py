@@ -77,6 +77,10 @@ class ProjectFile(Frozen):
         return value
 
 
+_LIGHTNING = frozenset({"lightning", "lightning_fabric", "pytorch_lightning"})
+"""Packages that import Lightning."""
+
+
 @dataclass(frozen=True)
 class EntrySource:
     """A training script and what its source reveals, which is nothing for a command that is no Python script.
@@ -152,6 +156,12 @@ class Project:
         python = self.measured.python  # refuses an unsuitable environment
         if python is not None and not self.whole_process:
             usable_devices(python, self.package)
+
+    @property
+    def imports_lightning(self) -> bool:
+        """Whether the script uses a Lightning Trainer, or a file near it imports Lightning, such as its Fabric."""
+        files = (self.entry.file, *_scripts(self.home, _FOLDER_DEPTH))
+        return self.package is not None or any(imported_packages(file) & _LIGHTNING for file in files)
 
     @cached_property
     def package(self) -> LightningPackage | None:

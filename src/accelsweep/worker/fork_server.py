@@ -1,4 +1,4 @@
-"""Forks the ranks of runs in another environment: loads torch and Lightning there once, so that each run need not.
+"""Forks the ranks of runs in another environment: imports torch and Lightning there once, so that each run need not.
 
 `main` starts the server with that environment's interpreter and a socket on which its starter already listens; it dies
 with its starter. An executor requests a process that runs `serve_ranks` with a socket as its standard input. Each
@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,7 +30,7 @@ from accelsweep.worker.run_spec import RunSpec
 _MOST_DESCRIPTORS = 64  # the log, the machine's lock, and one for each device
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, *, with_lightning: bool) -> None:
     """Serve requests on a listening socket until the starter exits."""
     linux.die_with_parent(os.getppid())
     mains = {
@@ -38,7 +39,9 @@ def main(descriptor: int) -> None:
         "accelsweep.worker.project_config": project_config.main,
     }
     try:
-        ForkServer(mains, foreign=True).serve(socket.socket(fileno=descriptor), preload)
+        ForkServer(mains, foreign=True).serve(
+            socket.socket(fileno=descriptor), partial(preload, with_lightning=with_lightning)
+        )
     except (UnsafeFork, ImportError) as error:
         sys.stderr.write(f"{sys.executable} cannot fork runs: {type(error).__name__}: {error}\n")
         sys.exit(EXIT_INCOMPLETE)

@@ -63,15 +63,22 @@ def write_steps(path: Path, rank: int, window: RankWindow) -> None:
     write_json(path, {**steps, "samples": window.step_samples, "train_loss": losses})
 
 
-def preload() -> None:
+def preload(*, with_lightning: bool = True) -> None:
     """Import everything that a rank needs, so that forked ranks do not have to.
 
-    Runs no operations and touches no device.
+    Runs no operations and touches no device. A script without a Lightning Trainer needs no Lightning, which takes as
+    long to import as torch.
     """
-    import torch.distributed  # noqa: F401
+    import torch.distributed
 
     from accelsweep.worker import rank_measurement  # noqa: F401
 
+    if not with_lightning:
+        from accelsweep.worker.loops import hugging_face, script  # noqa: F401
+
+        with suppress(ImportError, RuntimeError):  # it may refuse a version of Python
+            import torch._dynamo  # noqa: F401  as the first optimiser would
+        return
     with suppress(ImportError):  # Lightning is optional, and an older one may lack what our own Trainer needs
         import lightning.pytorch  # noqa: F401
 
@@ -80,17 +87,17 @@ def preload() -> None:
         from accelsweep.workloads import instantiate  # noqa: F401
 
 
-def preload_without_garbage_collection() -> None:
+def preload_without_garbage_collection(*, with_lightning: bool) -> None:
     """Call `preload`, and hide what it imports from the garbage collector, as the parents of forked ranks do.
 
     Looking for garbage among the modules of torch and Lightning, while they are imported and at the end of the process,
     takes half as long as importing them.
     """
     if "torch" in sys.modules:  # this rank was forked
-        preload()
+        preload(with_lightning=with_lightning)
         return
     with collector_paused():
-        preload()
+        preload(with_lightning=with_lightning)
         gc.freeze()
 
 
@@ -128,7 +135,8 @@ def _run_task(spec: RunSpec, place: RankPlace, report: RankReport) -> None:
         bind_to_numa_node(spec, place)
         WholeProcess(spec, place).measure(report)
         return
-    preload_without_garbage_collection()
+    entry = spec.config.entry
+    preload_without_garbage_collection(with_lightning=entry is None or entry.package is not None)
     import torch
 
     from accelsweep.worker.loops.execution import LoaderArguments
