@@ -669,12 +669,12 @@ def test_a_stall_in_one_rank_slows_down_all(spec, tmp_path):
 
 def test_a_rank_of_its_own_looks_for_no_garbage_among_what_it_imports_and_a_forked_one_changes_nothing(monkeypatch):
     enabled, frozen = [], gc.get_freeze_count()
-    monkeypatch.setattr(main, "preload", lambda: enabled.append(gc.isenabled()))
-    main.preload_without_garbage_collection()
+    monkeypatch.setattr(main, "preload", lambda **_: enabled.append(gc.isenabled()))
+    main.preload_without_garbage_collection(with_lightning=True)
     assert enabled == [True]
     assert gc.get_freeze_count() <= frozen, "what is frozen may be freed, but nothing is added"
     monkeypatch.delitem(sys.modules, "torch")
-    main.preload_without_garbage_collection()
+    main.preload_without_garbage_collection(with_lightning=True)
     assert (enabled, gc.isenabled()) == ([True, False], True)
     assert gc.get_freeze_count() > frozen
 
