@@ -33,8 +33,9 @@ class ForkServer:
     """What a server runs on request: `mains` has the functions to call, by module.
 
     `versions` returns the versions of what was imported, as they are installed now. If `foreign`, the interpreter is
-    one of the user's project. Only clients alike know the name of its socket (`project_server`), so they are not
-    compared with it, and variables that it has are kept: a wrapper around the interpreter may have set them.
+    one of the user's project. Only clients in the command's process environment know the name of its socket
+    (`project_server`), so they are not compared with it. Its variables are kept: a wrapper around the interpreter may
+    have set them.
     """
 
     mains: Mapping[str, Callable[[], int | None]]
