@@ -22,7 +22,7 @@ from accelsweep.features.serving.options import Serving, loadgen_install_command
 from accelsweep.features.serving.server import AnswerSamples, QueryServer, RemoteWorkers, work_for
 from accelsweep.measure import run_doubts
 from accelsweep.measure.energy import EnergyMeter
-from accelsweep.measure.stalls import CpuTimer, Stall, find_stalls
+from accelsweep.measure.stalls import CpuTimer, find_stalls
 from accelsweep.measure.timed_window import VALUES_BEYOND, group_of
 from accelsweep.metrics import Metric
 from accelsweep.results import Doubt, ErrorKind
@@ -59,7 +59,7 @@ class Bench:
         self._threads = torch.get_num_threads()
         self._threads_each = max(1, self._threads // rules.workers)
         self._answers: list[AnswerSamples] = [self.answer] * rules.workers
-        self._work, self._answered_at = CpuTimer(), list[float]()
+        self._work, self._times = CpuTimer(), list[float]()
         self.doubts: list[Doubt] = []
         self._others: RemoteWorkers | None = None
         self._device, self._boards = answering.device, telemetry_identities(answering.device)
@@ -95,14 +95,17 @@ class Bench:
 
     def answer(self, samples: Sequence[int]) -> None:
         """Answer these samples as one batch, and synchronise the device."""
+        with self._lock:
+            if not self._times:
+                self._times.append(monotonic())  # the first batch began
         batch = self._move(collate([self._samples[number] for number in samples]))
         with torch.inference_mode(), self._autocast():
             self._call(batch, 0)
         self._synchronise()
         with self._lock:
             self._heartbeat.step()
-            self._answered_at.append(monotonic())
-            self._work.step_done(len(self._answered_at))
+            self._times.append(monotonic())
+            self._work.step_done(len(self._times) - 1)
 
     def alone_seconds(self) -> float:
         """Return the median time in seconds for a single query without load, including the wait for a batch.
@@ -125,20 +128,19 @@ class Bench:
         folder = Path(self._spec.attempt_folder) / "loadgen"
         with EnergyMeter(self._device.type, self._boards) as meter:
             self._work.start()
-            self._answered_at = []
+            self._times = []
             result = ask(load, self._serving, folder, f"{next(self._tests):02d}")
             self._work.stop()
         self._look_for_stalls()
         return replace(result, energy=meter.result)
 
     def _look_for_stalls(self) -> None:
-        """Add a doubt about a test with a long gap between responses.
+        """Add a doubt about a test with a long wait for a response, whether its first or a later one.
 
         Other ranks may have kept working during the gap.
         """
-        gaps = [later - earlier for earlier, later in pairwise(self._answered_at)]
-        gap_stalls = [Stall(stall.begin + 1, stall.end + 1, stall.seconds) for stall in find_stalls(gaps, sum(gaps))]
-        stalls = self._work.summarise(gap_stalls)
+        gaps = [later - earlier for earlier, later in pairwise(self._times)]
+        stalls = self._work.summarise(find_stalls(gaps, sum(gaps)))
         stalls = stalls if self._place.size == 1 else replace(stalls, idle=False)
         doubt = run_doubts.stalled([stalls], sum(gaps), "its latencies are shorter", "a LoadGen test")
         if doubt is not None and doubt.code not in {known.code for known in self.doubts}:
