@@ -18,6 +18,7 @@ from filelock import FileLock
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
+from accelsweep.files import LEASE_FOLDER_VARIABLE
 from accelsweep.records.layout import SweepFolder
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ os.environ["ACCELSWEEP_ASSUME_QUIET"] = "1"
 LONGEST_FIRST = (
     "slurm", "end_to_end", "simulated", "faults", "storm", "browser", "tracking", "worker", "executor", "driver",
 )  # fmt: skip
-"""Folders that take minutes: parallel workers begin with them, so that none works on when the others are done."""
+"""Folders that take minutes: parallel workers begin with them, and then with what starts real processes elsewhere, so
+that none works on when the others are done."""
 
 TOGETHER = (
     "cluster",
@@ -100,13 +102,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make one folder for what all workers share, and remove it at the end: the suite leaves nothing in TMPDIR."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        from shared_fork_server import shared_folder
+    """Make one folder for what all workers share, and remove it at the end: the suite leaves nothing in TMPDIR.
 
+    Each worker has locks of its own, as if on a machine of its own: with the same ones, timed runs take turns, and a
+    worker waits for minutes.
+    """
+    from shared_fork_server import SHARED_VARIABLE, shared_folder
+
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is None:
         stack = contextlib.ExitStack()
         stack.enter_context(shared_folder())
         config.add_cleanup(stack.close)
+    os.environ[LEASE_FOLDER_VARIABLE] = str(Path(os.environ[SHARED_VARIABLE]) / f"leases-{worker or 'of-one'}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -140,7 +148,9 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 
 def _place(item: pytest.Function) -> int:
     folder = item.path.parent.name
-    return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+    if folder in LONGEST_FIRST:
+        return LONGEST_FIRST.index(folder)
+    return len(LONGEST_FIRST) + (item.get_closest_marker("real") is None)
 
 
 def _group(item: pytest.Function) -> str | None:
