@@ -51,7 +51,7 @@ ForkedModule = Literal[
     "accelsweep.executor",
     "accelsweep.executor.trial",
     "accelsweep.worker.environment_check",
-    "accelsweep.worker.fork_server",
+    "accelsweep.worker.project_fork_server",
     "accelsweep.worker.project_config",
 ]
 """A module that a fork server can run as `python -m MODULE` would."""

@@ -119,7 +119,7 @@ def test_a_script_runs_in_its_own_environment(make_home: Callable[..., Home]) ->
     done = home.accelsweep("run", "batch_size=32,64", *SHORT, "repeats=2")
     assert done.returncode == 0, done.stdout
     (server,) = [line for line in starts.read_text().splitlines() if "accelsweep" in line]
-    assert "accelsweep.worker.fork_server" in server
+    assert "accelsweep.worker.project_fork_server" in server
     left = [int(pid) for pid in daemons.read_text().split()]
     assert len(left) > len(records(home)) > 2, "those of the trial and of each run"
     assert not any(map(psutil.pid_exists, left))

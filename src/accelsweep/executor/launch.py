@@ -172,7 +172,9 @@ class RankForker:
                 self._start_server(python, streams, variables)
 
     def _request(self, server: str, streams: Sequence[int], variables: Mapping[str, str]) -> None:
-        fork = request_fork("accelsweep.worker.fork_server", [], server=server, streams=streams, environment=variables)
+        fork = request_fork(
+            "accelsweep.worker.project_fork_server", [], server=server, streams=streams, environment=variables
+        )
         if isinstance(fork, Fork):
             self._fork = fork
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -246,7 +248,7 @@ class RankForker:
 def project_server_command(python: str, descriptor: int, *, with_lightning: bool = True) -> list[str]:
     """Return the command that serves a listening socket with a project's interpreter."""
     call = f"main({descriptor}, with_lightning={with_lightning})"
-    return [python, "-c", f"{FOREIGN_PROLOGUE}from accelsweep.worker.fork_server import main; {call}"]
+    return [python, "-c", f"{FOREIGN_PROLOGUE}from accelsweep.worker.project_fork_server import main; {call}"]
 
 
 @dataclass

@@ -355,7 +355,7 @@ def epoch_boundary(count: int) -> Doubt | None:
     return Doubt(
         code="epoch_boundary",
         message=f"the training data ended and was restarted {count_of(count, 'time')} during the window",
-        remedy="train on data that lasts longer than the window or never ends, or accept that the rate includes restarts",
+        remedy="use data that outlasts the window, or accept that the rate includes restarts",
     )
 
 

@@ -35,7 +35,7 @@ def main(descriptor: int, *, with_lightning: bool) -> None:
     linux.die_with_parent(os.getppid())
     mains = {
         "accelsweep.worker.environment_check": environment_check.main,
-        "accelsweep.worker.fork_server": serve_ranks,
+        "accelsweep.worker.project_fork_server": serve_ranks,
         "accelsweep.worker.project_config": project_config.main,
     }
     try:
