@@ -30,7 +30,10 @@ rule all:
 onstart:
     SWEEP.check_executor(workflow)
     SWEEP.install_hooks(workflow)
-    shell("{sys.executable:q} -P -m accelsweep.executor --prepare {SWEEP.root:q}")
+    if SWEEP.needs_preparation():
+        shell(
+            "{sys.executable:q} -P -m accelsweep.executor --prepare {SWEEP.root:q}"
+        )
     SWEEP.remove_secrets()
 
 

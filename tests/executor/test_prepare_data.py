@@ -10,7 +10,8 @@ import yaml
 from shared_fork_server import beside_the_server
 from tiny_sweep import plan_sweep
 
-from accelsweep.executor.prepare_data import GENERATED_DATA, prepare
+from accelsweep.executor.prepare_data import GENERATED_DATA, is_prepared, prepare
+from accelsweep.records.layout import SweepFolder
 
 pytestmark = pytest.mark.real
 
@@ -99,8 +100,9 @@ def test_shared_data_is_prepared_once_whether_a_data_module_or_the_model_brings_
 
 
 def test_a_failing_data_module_is_reported_and_retried_and_does_not_stop_the_others(prepared):
-    _, first, again = prepared
+    home, first, again = prepared
     assert first.stdout == "3 data modules are ready\n"
+    assert not is_prepared(SweepFolder(home, "tiny"))
     assert "the download failed" in first.stderr
     assert "the download failed" in again.stderr
 
@@ -116,6 +118,7 @@ def test_nothing_is_imported_when_everything_is_prepared(home):
     folder, _ = plan_sweep(home, [{"data": {"_target_": "mydata.Mine"}}])
     assert run_prepare(home).returncode == 0
     (home / "mydata.py").write_text("raise RuntimeError('imported again')")
+    assert is_prepared(folder)
     assert len(prepare(folder)) == 1
 
 
@@ -135,9 +138,9 @@ def test_generated_data_has_nothing_to_prepare():
 def test_generated_data_is_ready_without_torch(home):
     plan_sweep(home, [{}])
     code = (
-        "import sys; from pathlib import Path; from accelsweep.executor.prepare_data import prepare;"
-        "from accelsweep.records.layout import SweepFolder;"
-        "print(len(prepare(SweepFolder(Path.cwd(), 'tiny'))), 'torch' in sys.modules)"
+        "import sys; from pathlib import Path; from accelsweep.executor.prepare_data import is_prepared, prepare;"
+        "from accelsweep.records.layout import SweepFolder; folder = SweepFolder(Path.cwd(), 'tiny');"
+        "print(is_prepared(folder), len(prepare(folder)), 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=home, capture_output=True, text=True, check=True)
-    assert done.stdout == "1 False\n"
+    assert done.stdout == "True 1 False\n"

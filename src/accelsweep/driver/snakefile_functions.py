@@ -279,6 +279,12 @@ class Sweep:
                 given = workflow.global_resources.get(name)
                 workflow.register_resource(name, min(limit, given.value) if given and given.value else limit)
 
+    def needs_preparation(self) -> bool:
+        """Return whether data must be prepared, which takes a process with torch and the user's modules."""
+        from accelsweep.executor.prepare_data import is_prepared  # only the main process needs it
+
+        return not is_prepared(self.folder)
+
     def remove_secrets(self) -> None:
         """Remove secrets from the environment, which sbatch copies into jobs in its entirety, and report their names.
 

@@ -1,7 +1,7 @@
 """Prepare the data before the first run: call each data module's `prepare_data` once, on a machine with network access.
 
-Snakemake's main process does this before it starts jobs, since compute nodes may be offline. A data module that fails
-at this point does not stop the sweep, because its own runs will report the failure.
+Snakemake's main process has this done before it starts jobs, since compute nodes may be offline. A data module that
+fails at this point does not stop the sweep, because its own runs will report the failure.
 """
 
 from __future__ import annotations
@@ -33,14 +33,24 @@ GENERATED_DATA = frozenset(
 
 def prepare(folder: SweepFolder) -> list[str]:
     """Call `prepare_data` on every data module that is not yet prepared; return the digests of all prepared modules."""
-    pending, already = _data_configs(folder, Manifest.read(folder.manifest)), _read_prepared(folder)
-    ready = [digest for digest, config in pending.items() if digest in already or _needs_no_preparation(config)]
-    for digest in ready:
-        del pending[digest]
+    ready, pending = _ready_and_pending(folder)
     if pending:
         ready += _prepare_by_version(pending, CodeVersions(folder))
         write_bytes_atomically(folder.prepared, canonical_json(sorted(ready)).encode())
     return sorted(ready)
+
+
+def is_prepared(folder: SweepFolder) -> bool:
+    """Return whether `prepare` would have nothing to do. Imports neither torch nor user code."""
+    _, pending = _ready_and_pending(folder)
+    return not pending
+
+
+def _ready_and_pending(folder: SweepFolder) -> tuple[list[str], dict[str, SettingConfig]]:
+    """Return the digests of preparations that are done or not needed, and the configs of the others."""
+    configs, already = _data_configs(folder, Manifest.read(folder.manifest)), _read_prepared(folder)
+    ready = [digest for digest, config in configs.items() if digest in already or _needs_no_preparation(config)]
+    return ready, {digest: config for digest, config in configs.items() if digest not in ready}
 
 
 def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, SettingConfig]:

@@ -12,7 +12,7 @@ SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGINT twice", "SIGHUP", "SIGSTOP")
 
 MOMENTS: dict[str, tuple[str, ...]] = {
     "while it plans": ("driver",),
-    "while data is prepared": ("driver", "snakemake", "publisher", "fork server"),
+    "while Snakemake starts": ("driver", "snakemake", "publisher", "fork server"),
     "while a run is measured": (
         *("driver", "snakemake", "job", "executor", "rank", "second rank", "publisher", "fork server"),
     ),

@@ -18,7 +18,7 @@ from accelsweep.records.plan import LockOwner
 
 _WAITS_SECONDS = {
     "while it plans": 2.0,
-    "while data is prepared": 0.5,
+    "while Snakemake starts": 0.5,
     "while its jobs wait": 3.0,
     "while a job starts": 6.0,
     "while a run is measured": 0.5,
@@ -100,15 +100,8 @@ class Scene:
                 fits = process.pid in held
             elif who.endswith("rank"):
                 fits = parent in held
-            elif who == "preparation":
-                fits = "--prepare" in words
             else:
-                fits = (
-                    "-m" in words[1:3]
-                    and words[words.index("-m") + 1] in _MODULES[who]
-                    and process.pid not in held
-                    and "--prepare" not in words
-                )
+                fits = "-m" in words[1:3] and words[words.index("-m") + 1] in _MODULES[who] and process.pid not in held
                 fits = fits and (who != "fork server" or parent == self.driver.pid)
                 fits = fits and ("--target-jobs" in words) == (who == "job's Snakemake")
             if fits:
@@ -149,7 +142,7 @@ def working_in(home: Path) -> Iterator[psutil.Process]:
 
 _MOMENTS: dict[str, Callable[[Scene], bool]] = {
     "while it plans": lambda _: True,
-    "while data is prepared": lambda scene: scene.find("preparation") is not None,
+    "while Snakemake starts": lambda scene: scene.find("snakemake") is not None,
     "while a run is measured": lambda scene: any(hold.run is not None for hold in scene._holds()),
     "while its jobs wait": lambda scene: scene.submitted(),
     "while a job starts": lambda scene: scene._new(".log") >= 1,
