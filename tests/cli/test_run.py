@@ -85,7 +85,7 @@ def test_a_sweep_that_cannot_be_planned_sends_a_notification(tmp_path, monkeypat
 
 
 def test_searches_notify_on_failures_and_completion(tmp_path, monkeypatch, heard):
-    def failing(_folder, _request, _plan, _budget, listeners, _server):
+    def failing(_folder, _request, _plan, _budget, listeners, *_):
         listeners.progressed(SimpleNamespace(failure="batch auto, repeat 0  crashed: no memory"))
         return EXIT_INCOMPLETE
 

@@ -7,10 +7,13 @@ import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
+from polling import until
 
-from accelsweep.driver.snakemake_process import why_snakemake_ended
+from accelsweep.driver.snakemake_process import SnakemakeStarter, why_snakemake_ended
 from accelsweep.installation import shipped_root
+from accelsweep.records.layout import SweepFolder
 
 FAILED_JOB = """\
 RuleException:
@@ -106,6 +109,42 @@ before = sum(snakemake.cpu_times()[:2])
 time.sleep(1.5)
 print("CPU seconds:", sum(snakemake.cpu_times()[:2]) - before)
 """
+
+
+def snakemakes() -> list[psutil.Process]:
+    """The processes started by this one that have imported Snakemake ahead, or are about to."""
+    children = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    return [child for child in children if "accelsweep.driver.snakemake_main" in child.cmdline()]
+
+
+@pytest.mark.real
+@pytest.mark.heavy
+def test_a_snakemake_started_ahead_is_told_what_to_run_and_replaced_if_it_died(tmp_path) -> None:
+    folder = SweepFolder(tmp_path, "tiny")
+    with SnakemakeStarter(tmp_path) as starter:
+        starter.import_ahead()
+        (ahead,) = snakemakes()
+        with starter.start(folder, ["--version"]) as snakemake:
+            assert snakemake.wait() == 0
+        assert not ahead.is_running(), "it was the one that ran"
+        assert re.fullmatch(r"9\.\d+\.\d+\n", folder.snakemake_log.read_text())
+        starter.import_ahead()
+        (ahead,) = snakemakes()
+        ahead.kill()
+        until(lambda: not snakemakes())
+        with starter.start(folder, ["--no-such-option"]) as snakemake:
+            assert snakemake.wait() == 2
+        assert "unrecognized arguments: --no-such-option" in folder.snakemake_log.read_text()
+
+
+@pytest.mark.real
+def test_a_snakemake_that_was_started_ahead_ends_with_the_command_that_did_not_need_it(tmp_path) -> None:
+    with SnakemakeStarter(tmp_path) as starter:
+        starter.import_ahead()
+        starter.import_ahead()
+        assert len(snakemakes()) == 1
+    assert not snakemakes()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.real

@@ -28,7 +28,7 @@ from accelsweep.driver.plan_preview import requested_plan, show_plan, show_plan_
 from accelsweep.driver.progress_display import SweepProgress
 from accelsweep.driver.request import Request
 from accelsweep.driver.snakefile_functions import check_profile, profile_executor
-from accelsweep.driver.snakemake_process import SnakemakeRunner, why_snakemake_ended
+from accelsweep.driver.snakemake_process import SnakemakeRunner, SnakemakeStarter, why_snakemake_ended
 from accelsweep.driver.sweep_lock import clear_leftovers, lock_sweep
 from accelsweep.driver.trial import plan_after_trial
 from accelsweep.driver.up_to_date import is_up_to_date, mark_up_to_date, remove_altered_report
@@ -104,10 +104,10 @@ def run_sweep(home: Path, request: Request) -> SweepExit:
     """Run the requested sweep, from its plan to its report."""
     check_request(request)
     listeners = Listeners(request, SweepFolder(home, request.name) if request.name is not None else None)
-    with listeners.report_failure(), ForkServers(home) as servers:
+    with listeners.report_failure(), ForkServers(home) as servers, SnakemakeStarter(home) as starter:
         servers.start(expected_interpreters(home, request))
         try:
-            result = _run(home, request, listeners, servers)
+            result = _run(home, request, listeners, servers, starter)
         except BrokenPipeError:
             drop_output()
             raise AccelsweepError(
@@ -140,13 +140,15 @@ def expected_interpreters(home: Path, request: Request) -> frozenset[Interpreter
         return frozenset()
 
 
-def _run(home: Path, request: Request, listeners: Listeners, servers: ForkServers) -> SweepExit:
+def _run(
+    home: Path, request: Request, listeners: Listeners, servers: ForkServers, starter: SnakemakeStarter
+) -> SweepExit:
     budget_seconds, start = request.budget_seconds, time.monotonic()
     plan = plan_or_searches(home, partial(requested_plan, home, request))
     if isinstance(plan, tuple):
         unsearched, searches = plan
         announce_searches(unsearched, searches)
-        code = _check_and_measure(home, request, searches, budget_seconds, listeners, servers)
+        code = _check_and_measure(home, request, searches, budget_seconds, listeners, servers, starter)
         report_searches(home, unsearched)
         plan = plan_or_searches(home, partial(requested_plan, home, request))
         if isinstance(plan, tuple):
@@ -159,13 +161,16 @@ def _run(home: Path, request: Request, listeners: Listeners, servers: ForkServer
     compositions = plan.entry_options.get("compositions")
     try:
         plan = plan_after_trial(
-            folder, plan, lambda trial: requested_plan(home, request, trial=trial, compositions=compositions)
+            folder,
+            plan,
+            lambda trial: requested_plan(home, request, trial=trial, compositions=compositions),
+            on_trial=starter.import_ahead,
         )
     except BaseException:
         if request.extension is not None and plan.previous is None:
             request.extension.discard(folder)
         raise
-    code = _check_and_measure(home, request, plan, budget_seconds, listeners, servers)
+    code = _check_and_measure(home, request, plan, budget_seconds, listeners, servers, starter)
     if code == EXIT_INTERRUPTED:
         say(f"\ninterrupted; every finished run is kept. Resume with: {request.resume_command()}")
     else:
@@ -180,13 +185,14 @@ def _check_and_measure(
     budget_seconds: float | None,
     listeners: Listeners,
     servers: ForkServers,
+    starter: SnakemakeStarter,
 ) -> int:
     folder = SweepFolder(home, plan.manifest.sweep)
     listeners.set_folder(folder)
     if not folder.completed_state.exists():
         servers.start(forking_interpreters(plan))
     check_and_show_plan(home, request, plan, budget_seconds)
-    return measure_sweep(folder, request, plan, budget_seconds, listeners, servers)
+    return measure_sweep(folder, request, plan, budget_seconds, listeners, servers, starter)
 
 
 def measure_sweep(
@@ -196,6 +202,7 @@ def measure_sweep(
     budget_seconds: float | None,
     listeners: Listeners,
     servers: ForkServers,
+    starter: SnakemakeStarter,
 ) -> int:
     """Write the plan, and run Snakemake until all runs, even in added blocks, have been tried; return its exit code.
 
@@ -226,6 +233,7 @@ def measure_sweep(
             deadline,
             on_progress,
             temporary,
+            starter,
             request.keep_going,
         )
         write_plan(home, plan)  # not earlier: the plan of a running sweep belongs to its driver

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from accelsweep.driver.background_processes import (
     ChildProcess,
@@ -58,26 +60,87 @@ def snakemake_options(plan: Plan, profile: str, jobs: int | None) -> list[str]:
     return options
 
 
-def start_snakemake(folder: SweepFolder, options: Sequence[str], temporary: Path | None = None) -> ChildProcess:
-    """Start Snakemake on the written plan; `temporary` is the folder for its temporary files, None for the default."""
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        *(["snakemake"] if temporary is None else ["accelsweep.driver.snakemake_main", str(temporary)]),
-        "--snakefile",
-        str(shipped_root() / "Snakefile"),
-        "--nolock",
-        *("--workflow-profile", "none"),  # otherwise it would use profiles/default in the user's folder
-        "--shared-fs-usage",
-        *_SHARED_FILES,
-        *options,
-    ]
-    # The folder is part of the value, because Snakemake parses a bare 1e3 or 007 as a number.
-    command += ["--config", f"sweep=sweeps/{folder.name}", "--", "results"]
-    # `-P` applies only to this Snakemake process; the variable applies to the processes that it starts.
-    environment = {**without_options(os.environ), "PYTHONSAFEPATH": "1"}
-    return ChildProcess(command, cwd=folder.home, log=folder.snakemake_log, environment=environment)
+class SnakemakeStarter:
+    """Starts the Snakemake processes of a command. The first one can be started ahead of time, for its imports."""
+
+    def __init__(self, home: Path) -> None:
+        """No process is started yet. All processes run in `home`."""
+        self._home = home
+        self._ahead: _ToldSnakemake | None = None
+
+    def import_ahead(self) -> None:
+        """Start a process that imports Snakemake's modules while this command waits for something else."""
+        if self._ahead is None:
+            self._ahead = _ToldSnakemake(self._home, Path(os.devnull))
+
+    def start(self, folder: SweepFolder, options: Sequence[str], temporary: Path | None = None) -> ChildProcess:
+        """Start Snakemake on the written plan; `temporary` is the folder for its temporary files, if not the default.
+
+        If the process that was started ahead has died, another one takes its place.
+        """
+        log = folder.snakemake_log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_bytes(b"")
+        ahead, self._ahead = self._ahead, None
+        told = {
+            "options": [*_OPTIONS, *options, "--config", f"sweep=sweeps/{folder.name}", "--", "results"],
+            "environment": _environment(),
+            "log": str(log),
+            "temporary": None if temporary is None else str(temporary),
+        }
+        if ahead is None or not ahead.tell(told):
+            ahead = _ToldSnakemake(self._home, log)
+            ahead.tell(told)  # if it has died, its log says why
+        return ahead.process
+
+    def __enter__(self) -> Self:
+        """Return this object."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ahead is not None:
+            self._ahead.abandon()
+
+
+class _ToldSnakemake:
+    """A process that imports Snakemake's modules and waits to be told what to run (see `snakemake_main`)."""
+
+    def __init__(self, home: Path, log: Path) -> None:
+        read_end, self._write_end = os.pipe()
+        command = [sys.executable, "-P", "-m", "accelsweep.driver.snakemake_main", str(read_end)]
+        try:
+            self.process = ChildProcess(command, cwd=home, log=log, environment=_environment(), descriptors=(read_end,))
+        finally:
+            os.close(read_end)
+
+    def tell(self, what: Mapping[str, Any]) -> bool:
+        """Tell the process what to run; return whether it was still there."""
+        try:
+            with os.fdopen(self._write_end, "w", encoding="utf-8") as pipe:
+                pipe.write(f"{json.dumps(what)}\n")
+        except BrokenPipeError:
+            return False
+        return True
+
+    def abandon(self) -> None:
+        """End the process without having told it anything."""
+        os.close(self._write_end)
+        self.process.kill()
+
+
+_OPTIONS = (
+    *("--snakefile", str(shipped_root() / "Snakefile")),
+    "--nolock",
+    *("--workflow-profile", "none"),  # otherwise it would use profiles/default in the user's folder
+    *("--shared-fs-usage", *_SHARED_FILES),
+)
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of Snakemake and of the processes that it starts."""
+    return {**without_options(os.environ), "PYTHONSAFEPATH": "1"}
 
 
 _POLL_SECONDS = 0.5
@@ -92,7 +155,7 @@ class SnakemakeRunner:
     `queue` is None if there is no scheduler; each Snakemake process uses a fresh queue derived from it. If the first
     settings all fail in the same way, the rest are skipped and `abort_reason` is set, unless `keep_going` is set.
     `on_progress` is called twice a second. No run starts after `deadline` (monotonic clock). `temporary` is the folder
-    for Snakemake's temporary files.
+    for Snakemake's temporary files, and `starter` starts the processes.
     """
 
     folder: SweepFolder
@@ -103,6 +166,7 @@ class SnakemakeRunner:
     deadline: float | None
     on_progress: Callable[[SweepProgress], None]
     temporary: Path | None
+    starter: SnakemakeStarter
     keep_going: bool = False
     abort_reason: str | None = None
     _first_failures: FirstFailures = field(init=False)
@@ -164,7 +228,7 @@ class SnakemakeRunner:
         progress = SweepProgress.begin(self.folder, self._first_failures)
         with (
             start_publisher(self.folder, self.tracking_uri) as publisher,
-            start_snakemake(self.folder, options, self.temporary) as snakemake,
+            self.starter.start(self.folder, options, self.temporary) as snakemake,
         ):
             try:
                 with progress.display():

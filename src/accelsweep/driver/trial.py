@@ -22,8 +22,16 @@ if TYPE_CHECKING:
     from accelsweep.planning.plan import Plan
 
 
-def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[TrialFindings], Plan]) -> Plan:
+def plan_after_trial(
+    folder: SweepFolder,
+    plan: Plan,
+    again: Callable[[TrialFindings], Plan],
+    *,
+    on_trial: Callable[[], object] = tuple,
+) -> Plan:
     """Return the plan once a trial has succeeded; `again` makes a new plan, given what the trial has shown.
+
+    `on_trial` is called before the first trial.
 
     There is no trial if the sweep does not measure the user's own script, measures whole processes, runs on a cluster,
     has been tried already, or has no setting that can run. A second trial follows if the first has found the batch size
@@ -51,6 +59,7 @@ def plan_after_trial(folder: SweepFolder, plan: Plan, again: Callable[[TrialFind
             "per_device or batch_is: global into accelsweep.yaml"
         )
     say(f"trying a few steps first: {label(setting.axes)}")
+    on_trial()
     trees = plan.versioned.trees if plan.versioned else ()
     tree = next((tree for tree in trees if tree.version.id == setting.config.version_id), None)
     version = None if tree is None else CodeVersion.of(folder, tree)
