@@ -130,7 +130,7 @@ def test_a_job_that_can_never_start_is_left_out_at_once_and_is_submitted_once(
     last_line(f"run with {overrides[0]}, whose job can never start", last)
     assert f"can never start, Slurm reports {reason}: change site.slurm." in last
     assert "fix the cause, then run the same command" in output
-    assert "same command" not in output
+    assert "same command resumes" not in output
     assert len(home.submitted()) == 1
     assert f"Slurm reports {reason}" in (home.folder.report / "index.html").read_text()
     assert "[2/2]" in home.run()
