@@ -82,6 +82,7 @@ class SnakemakeStarter:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_bytes(b"")
         ahead, self._ahead = self._ahead, None
+        # The folder is part of the sweep's name, because Snakemake parses a bare 1e3 or 007 as a number.
         told = {
             "options": [*_OPTIONS, *options, "--config", f"sweep=sweeps/{folder.name}", "--", "results"],
             "environment": _environment(),
@@ -139,7 +140,7 @@ _OPTIONS = (
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of Snakemake and of the processes that it starts."""
+    """Return the environment of Snakemake and of the processes that it starts, to which its own `-P` does not apply."""
     return {**without_options(os.environ), "PYTHONSAFEPATH": "1"}
 
 

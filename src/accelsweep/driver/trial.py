@@ -31,12 +31,10 @@ def plan_after_trial(
 ) -> Plan:
     """Return the plan once a trial has succeeded; `again` makes a new plan, given what the trial has shown.
 
-    `on_trial` is called before the first trial.
-
-    There is no trial if the sweep does not measure the user's own script, measures whole processes, runs on a cluster,
-    has been tried already, or has no setting that can run. A second trial follows if the first has found the batch size
-    and some settings have several ranks. Raises InputError if the trial fails, with the script's own error, or if its
-    first batch has an unexpected size.
+    `on_trial` is called when the first trial begins. There is no trial if the sweep does not measure the user's own
+    script, measures whole processes, runs on a cluster, has been tried already, or has no setting that can run. A
+    second trial follows if the first has found the batch size and some settings have several ranks. Raises InputError
+    if the trial fails, with the script's own error, or if its first batch has an unexpected size.
     """
     project = plan.manifest.entry
     if project is None or plan.manifest.site.scheduler != "local":
