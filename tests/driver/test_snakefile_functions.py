@@ -16,6 +16,7 @@ from snakemake.api import SnakemakeApi
 from snakemake.cli import parse_config
 from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import ConfigSettings, ResourceSettings
+from tiny_sweep import plan_sweep
 
 import accelsweep
 from accelsweep.config.site import Site
@@ -37,6 +38,7 @@ from accelsweep.driver.sweep_lock import lock_sweep
 from accelsweep.errors import InputError
 from accelsweep.planning.plan import make_plan, write_plan
 from accelsweep.records.layout import SweepFolder
+from accelsweep.records.plan import Manifest
 from accelsweep.schedulers.job_environment import KEPT_THREADS_VARIABLE
 from accelsweep.schedulers.protocol import Resources
 
@@ -261,6 +263,12 @@ def test_snakemake_applies_the_limits_of_a_kind_of_node(tmp_path, monkeypatch):
 def planned(home, *overrides):
     plan = make_plan(home, ["experiment=quickstart", *overrides])
     return Sweep(SweepFolder(home, plan.manifest.sweep), plan.manifest)
+
+
+@pytest.mark.parametrize(("data", "needed"), [("accelsweep.workloads.datasets.Digits", False), ("mydata.Mine", True)])
+def test_a_process_that_prepares_data_is_started_for_the_users_data_only(data, needed, tmp_path):
+    folder, _ = plan_sweep(tmp_path, [{"data": {"_target_": data}}])
+    assert Sweep(folder, Manifest.read(folder.manifest)).needs_preparation() is needed
 
 
 @pytest.mark.heavy

@@ -127,7 +127,7 @@ def test_a_snakemake_started_ahead_is_told_what_to_run_and_replaced_if_it_died(t
         with starter.start(folder, ["--version"]) as snakemake:
             assert snakemake.wait() == 0
         assert not ahead.is_running(), "it was the one that ran"
-        assert re.fullmatch(r"9\.\d+\.\d+\n", folder.snakemake_log.read_text())
+        assert re.fullmatch(r"\d+\.\d+\.\d+\n", folder.snakemake_log.read_text())
         starter.import_ahead()
         (ahead,) = snakemakes()
         ahead.kill()

@@ -66,12 +66,12 @@ class SnakemakeStarter:
     def __init__(self, home: Path) -> None:
         """No process is started yet. All processes run in `home`."""
         self._home = home
-        self._ahead: _ToldSnakemake | None = None
+        self._ahead: _WaitingSnakemake | None = None
 
     def import_ahead(self) -> None:
         """Start a process that imports Snakemake's modules while this command waits for something else."""
         if self._ahead is None:
-            self._ahead = _ToldSnakemake(self._home, Path(os.devnull))
+            self._ahead = _WaitingSnakemake(self._home, Path(os.devnull))
 
     def start(self, folder: SweepFolder, options: Sequence[str], temporary: Path | None = None) -> ChildProcess:
         """Start Snakemake on the written plan; `temporary` is the folder for its temporary files, if not the default.
@@ -90,7 +90,7 @@ class SnakemakeStarter:
             "temporary": None if temporary is None else str(temporary),
         }
         if ahead is None or not ahead.tell(told):
-            ahead = _ToldSnakemake(self._home, log)
+            ahead = _WaitingSnakemake(self._home, log)
             ahead.tell(told)  # if it has died, its log says why
         return ahead.process
 
@@ -105,8 +105,8 @@ class SnakemakeStarter:
             self._ahead.abandon()
 
 
-class _ToldSnakemake:
-    """A process that imports Snakemake's modules and waits to be told what to run (see `snakemake_main`)."""
+class _WaitingSnakemake:
+    """A process that has imported Snakemake's modules and waits to be told what to run (see `snakemake_main`)."""
 
     def __init__(self, home: Path, log: Path) -> None:
         read_end, self._write_end = os.pipe()

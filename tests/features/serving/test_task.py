@@ -97,7 +97,7 @@ STALLS = """
 
 @pytest.mark.parametrize("batch", [1, 10], ids=["the first batch", "a later batch"])
 def test_a_test_of_the_load_in_which_no_answer_came_for_long_is_doubted(batch, run, loadgen, brief, own_module):
-    """A test has at least 100 queries, in batches of at most eight: the tenth batch is in the first one."""
+    """A test has at least 100 queries, in batches of at most eight: so the first test has a tenth batch."""
     result = run(**{**SERVED, "model": own_module("return None", STALLS % batch)})
     assert result.outcome is Outcome.measured, result.traceback
     told = [one.message for one in result.doubts if one.code in ("stall", "processes_stopped")]
