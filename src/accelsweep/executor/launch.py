@@ -53,7 +53,7 @@ def run_rank(spec: RunSpec) -> None:
 
 def preload() -> None:
     """Import torch, Lightning and our own worker code, never the user's, so that forked ranks need not do so."""
-    import pandas as pd  # noqa: F401 - pyarrow imports it in the child that writes a run's steps
+    import pandas as pd  # noqa: F401 - pyarrow imports it to write a run's steps
     import pyarrow.parquet  # noqa: F401
 
     from accelsweep.worker import main

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -24,6 +23,7 @@ from accelsweep.records.run_record import LargestBatch, Record, now
 from accelsweep.redaction import masked, without_secrets
 from accelsweep.results import Doubt, Fingerprint, Outcome, RankResult
 from accelsweep.run_config import SettingConfig
+from accelsweep.worker.forking import keep_pyarrow_free_of_threads
 from accelsweep.worker.run_spec import RunSpec
 
 _NO_STEPS = Doubt(
@@ -212,28 +212,21 @@ def merge_tables(
 ) -> bool:
     """Write the steps of all ranks to `steps`, ordered by rank, and the `samples` to `series`.
 
-    Returns whether there are steps and all could be read.
-
-    This happens in a forked child, because pyarrow leaves a thread behind, which would make forking unsafe.
+    Returns whether there are steps and all could be read. An error is logged but not raised, because the run is
+    recorded all the same.
     """
+    keep_pyarrow_free_of_threads()  # the next run may be forked
     parts = [path for rank in range(spec.world_size) if (path := spec.rank_steps(rank)).exists()]
-    if not parts and not samples.rows:
-        return False
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            if parts:
-                _write_parquet([json.loads(part.read_bytes()) for part in parts], steps)
-            code = 0
-            if samples.rows:
-                _write_series(samples, phases, series)
-        except Exception:  # noqa: BLE001  whatever the error, the run's record reports that its steps are missing
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
-    return bool(parts) and status == 0
+    has_steps = False
+    try:
+        if parts:
+            _write_steps([json.loads(part.read_bytes()) for part in parts], steps)
+            has_steps = True
+        if samples.rows:
+            _write_series(samples, phases, series)
+    except Exception:  # noqa: BLE001  whatever the error, the run's record reports that its steps are missing
+        traceback.print_exc()
+    return has_steps
 
 
 def _write_series(samples: Samples, phases: Mapping[str, tuple[float, float]], target: Path) -> None:
@@ -261,7 +254,7 @@ def _write_series(samples: Samples, phases: Mapping[str, tuple[float, float]], t
     pq.write_table(described, target, compression="zstd")
 
 
-def _write_parquet(ranks: Sequence[Mapping[str, Any]], target: Path) -> None:
+def _write_steps(ranks: Sequence[Mapping[str, Any]], target: Path) -> None:
     """Write `steps.parquet` from the output of `worker.main.write_steps` on each rank.
 
     `phase` is `warmup` or `window`; `train_loss` is null if a step returned no loss.
