@@ -157,5 +157,8 @@ def send_descriptors(connection: socket.socket, descriptors: Sequence[int] = _ST
 
 
 def receive_descriptors(connection: socket.socket, most: int = len(_STDIO)) -> list[int]:
-    """Return the descriptors that the peer sent; empty if the peer is gone."""
+    """Return the descriptors that the peer sent; empty if the peer is gone.
+
+    Raises ConnectionResetError if the peer was gone before it had read every message.
+    """
     return socket.recv_fds(connection, 1, most)[1]

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import traceback
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -52,7 +53,7 @@ def serve_ranks() -> None:
     linux.adopt_orphans()  # which the executor finds below this process
     connection = socket.socket(fileno=os.dup(0))
     signals = Signals()
-    with signals.caught():
+    with signals.caught(), suppress(ConnectionError):  # the executor may have ended without reading every message
         while signals.stop is None:
             signals.wait(60.0, [connection.fileno()])
             _report_ended(connection)
