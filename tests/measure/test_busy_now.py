@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
+from polling import until
 
 from accelsweep.measure import busy_now as busy_now_module
 from accelsweep.measure.busy_now import OtherLoad, busy_now
@@ -40,6 +42,24 @@ def stranger():
 def test_a_foreign_process_that_keeps_a_core_busy_is_named(stranger):
     (sentence,) = [each for each in busy_now() if "cores busy" in each]
     assert f"with id {stranger}" in sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "program"),
+    [
+        (["-X", "dev", "{folder}/train.py", "--password", "hunter2"], " train.py"),
+        (["-P", "-m", "http.server", "--bind", "127.0.0.1", "0"], " -m http.server"),
+        (["-c", "import time; time.sleep(20)", "hunter2"], ""),
+    ],
+)
+def test_a_python_process_is_named_after_what_it_runs_without_its_arguments(tmp_path, words, program):
+    (tmp_path / "train.py").write_text("import time; time.sleep(20)")
+    command = [sys.executable, *(word.format(folder=tmp_path) for word in words)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        until(psutil.Process(process.pid).cmdline)  # empty until the kernel has set up the new program
+        name, found = psutil.Process(process.pid).name(), busy_now_module._name_of(process.pid)
+        process.kill()
+    assert found == f"{name}{program} with id {process.pid}"
 
 
 def test_our_own_child_processes_are_not_named():

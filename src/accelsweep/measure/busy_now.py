@@ -6,6 +6,8 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -116,6 +118,24 @@ def _name_of(pid: int) -> str:
 
 def _name(process: psutil.Process) -> str:
     try:
-        return f"{process.name()} with id {process.pid}"
+        return f"{_program(process)} with id {process.pid}"
     except psutil.Error:
         return f"id {process.pid}"
+
+
+def _program(process: psutil.Process) -> str:
+    """Return the process's name and, for Python, what it runs; without arguments, which may be secret."""
+    name = process.name()
+    if not name.startswith("python"):
+        return name
+    words = iter(process.cmdline()[1:])
+    for word in words:
+        if word in ("-W", "-X"):
+            next(words, None)
+        elif word == "-m":
+            return " ".join([name, word, *islice(words, 1)])
+        elif not word.startswith("-"):
+            return f"{name} {Path(word).name}"
+        elif word == "-c":
+            break
+    return name
