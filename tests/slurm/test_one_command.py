@@ -164,8 +164,8 @@ def test_one_command_measures_on_three_kinds_of_node_and_tells_them_apart(home):
     assert places.pop("cpu1") == []
     assert [set(asked) for asked in places.values()] == [{"gpu:h100:1"}]
     listed = home.say("runs", "tiny")
-    assert "cpu:h100" in listed
-    assert "cpu:a100" in listed
+    assert "h100 CPU" in listed
+    assert "a100 CPU" in listed
 
 
 CONTAINER = """\
