@@ -36,7 +36,8 @@ def test_a_driver_at_its_time_limit_has_a_successor_and_nothing_is_lost_or_repea
     site.write_text(yaml.safe_dump(settings))
     told = home.path / "told.txt"
     command = ("run", "experiment=tiny", "site=box", "--profile", "quick", "model._target_=slow.Slow")
-    command += ("measure.max_steps=60", "measure.min_steps=60", "--notify", f"command: cat >> {told}; : {SECRET}")
+    command += ("measure.max_steps=50", "measure.min_steps=50", "measure.max_seconds=200")
+    command += ("--notify", f"command: cat >> {told}; : {SECRET}")
     home.slurm("scontrol", "update", "partitionname=cpu", "state=down")
     try:
         left = home.accelsweep(*command, "--detach")

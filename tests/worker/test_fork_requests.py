@@ -40,6 +40,27 @@ def test_a_fork_ends_with_its_client_even_if_nohup_ignores_the_signal(
     assert os.waitstatus_to_exitcode(status) == -signal.SIGHUP
 
 
+@pytest.mark.real
+def test_a_fork_whose_client_has_gone_ends_without_a_traceback(tmp_path: Path) -> None:
+    request = {"module": "m", "arguments": [], "cwd": str(tmp_path), "path": None, "environment": dict(os.environ)}
+    ours, theirs = socket.socketpair()
+
+    def end_after_the_client() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as if it had been handled
+        assert theirs.recv(1) == b"", "the client has gone"
+
+    server, log = ForkServer({"m": end_after_the_client}), tmp_path / "log"
+    with ours, theirs:
+        child = os.fork()
+        if child == 0:
+            ours.close()
+            sys.stderr = sys.__stderr__
+            server._run_module(theirs, [os.open(log, os.O_RDWR | os.O_CREAT) for _ in range(3)], request)
+        assert ipc.receive(ours) == {"pid": child}
+    os.waitpid(child, 0)
+    assert log.read_text() == ""
+
+
 def test_a_project_server_is_known_only_to_processes_like_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert project_server("python", None) is None
     monkeypatch.setenv(PROJECT_SERVERS_VARIABLE, "command")

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -106,7 +107,8 @@ class ForkServer:
                 code = error.code if isinstance(error.code, int) else EXIT_INCOMPLETE
             sys.stdout.flush()
             sys.stderr.flush()
-            send(connection, {"code": code})
+            with suppress(ConnectionError):  # the client may have ended, or closed the connection to end this process
+                send(connection, {"code": code})
         except BaseException:  # noqa: BLE001 - see above; the client recognises the failure by the missing code
             traceback.print_exc()
             sys.stderr.flush()
