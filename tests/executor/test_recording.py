@@ -9,6 +9,7 @@ from pathlib import Path
 from one_rank import make_spec
 
 WRITE_AND_FORK = """
+import os
 import sys
 from pathlib import Path
 from accelsweep.executor.recording import merge_tables
@@ -16,9 +17,10 @@ from accelsweep.executor.sampler import Samples
 from accelsweep.worker.forking import prepare_to_fork
 from accelsweep.worker.run_spec import RunSpec
 
-folder = Path(sys.argv[1])
+folder, environment = Path(sys.argv[1]), dict(os.environ)
 spec = RunSpec.read(folder / "run-spec.json")
 assert merge_tables(spec, folder / "steps.parquet", Samples([{"seconds": 1.0}]), {}, folder / "series.parquet")
+assert os.environ == environment, "the runs of a block have the same variables"
 prepare_to_fork(lambda: None)
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -23,7 +24,6 @@ from accelsweep.records.run_record import LargestBatch, Record, now
 from accelsweep.redaction import masked, without_secrets
 from accelsweep.results import Doubt, Fingerprint, Outcome, RankResult
 from accelsweep.run_config import SettingConfig
-from accelsweep.worker.forking import keep_pyarrow_free_of_threads
 from accelsweep.worker.run_spec import RunSpec
 
 _NO_STEPS = Doubt(
@@ -215,10 +215,12 @@ def merge_tables(
     Returns whether there are steps and all could be read. An error is logged but not raised, because the run is
     recorded all the same.
     """
-    keep_pyarrow_free_of_threads()  # the next run may be forked
     parts = [path for rank in range(spec.world_size) if (path := spec.rank_steps(rank)).exists()]
+    if not parts and not samples.rows:
+        return False
     has_steps = False
     try:
+        _import_pyarrow()
         if parts:
             _write_steps([json.loads(part.read_bytes()) for part in parts], steps)
             has_steps = True
@@ -227,6 +229,22 @@ def merge_tables(
     except Exception:  # noqa: BLE001  whatever the error, the run's record reports that its steps are missing
         traceback.print_exc()
     return has_steps
+
+
+def _import_pyarrow() -> None:
+    """Import pyarrow without the thread that its allocator would start, because this process may still fork.
+
+    The variable is removed again: runs inherit it only if their parent was prepared to fork, and then all of them do.
+    """
+    name = "JE_ARROW_MALLOC_CONF"
+    if name in os.environ:
+        import pyarrow.parquet
+    else:
+        os.environ[name] = "background_thread:false"
+        try:
+            import pyarrow.parquet  # noqa: F401
+        finally:
+            del os.environ[name]
 
 
 def _write_series(samples: Samples, phases: Mapping[str, tuple[float, float]], target: Path) -> None:

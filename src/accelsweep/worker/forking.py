@@ -25,7 +25,7 @@ def prepare_to_fork(preload: Callable[[], None]) -> None:
     if sys.platform != "linux":
         raise UnsafeFork(f"forking a process with torch loaded is not safe on {sys.platform}")
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a CUDA call here would break CUDA in every child
-    keep_pyarrow_free_of_threads()
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # for pyarrow's allocator
     with collector_paused():  # looking for garbage takes a sixth of the time of the imports, and finds none
         preload()
     if "torch" in sys.modules:
@@ -41,11 +41,6 @@ def prepare_to_fork(preload: Callable[[], None]) -> None:
         raise UnsafeFork(f"an import left threads behind: {', '.join(linux.thread_names())}")
     gc.collect()
     gc.freeze()  # keeps the collector from copying the shared pages in every child
-
-
-def keep_pyarrow_free_of_threads() -> None:
-    """Keep pyarrow's allocator from starting a thread. Call it before pyarrow is imported in a process that forks."""
-    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
 
 def call(entry: RankEntry, spec: RunSpec) -> int:
