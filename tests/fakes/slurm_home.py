@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -20,6 +21,12 @@ CLUSTER = REPOSITORY / "tests" / "slurm" / "cluster.sh"
 NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "scontrol")
 NODE = "accelsweep.executor.node_agent"
 SITE, KINDS = CLUSTER.with_name("site.yaml"), CLUSTER.with_name("kinds.yaml")
+
+
+def first_rank(node: psutil.Process) -> psutil.Process:
+    """The first of a node's ranks, which leads their process group; the sampler has a group of its own."""
+    ((leader, _),) = Counter(os.getpgid(child.pid) for child in node.children()).most_common(1)
+    return psutil.Process(leader)
 
 
 def why_no(what: str) -> str:

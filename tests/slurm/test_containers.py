@@ -4,13 +4,13 @@ The containers are podman's, where it can run one, and a mount namespace that st
 """
 
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from slurm_home import first_rank
 
 from accelsweep.results import Outcome
 
@@ -79,7 +79,7 @@ def test_a_rank_that_is_killed_in_its_container_is_a_crash_with_its_reason(conta
     contained.wait_for((contained.folder.run(run) / "attempts" / "1" / "progress").exists, "the first step", 90)
     nodes = contained.across_nodes()
     assert nodes.keys() == {"0", "1"}
-    min(nodes["1"].children(), key=lambda child: child.pid).send_signal(signal.SIGKILL)
+    first_rank(nodes["1"]).kill()
     contained.finished(driver, 1)
     (record,) = contained.records().values()
     assert record.outcome is Outcome.crashed

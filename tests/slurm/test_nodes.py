@@ -1,10 +1,8 @@
 """Runs on several nodes: one srun with one process per node, gathered through the shared folder."""
 
-import os
-import signal
-
 import pandas
 import pytest
+from slurm_home import first_rank
 
 from accelsweep.results import Outcome
 
@@ -64,7 +62,7 @@ def test_a_node_or_a_rank_that_dies_is_a_crash_with_its_reason(home, node_dies, 
     run = home.in_a_run().run
     home.wait_for((home.folder.run(run) / "attempts" / "1" / "progress").exists, "the first step", 90)
     node = home.across_nodes()["1"]
-    os.kill(node.pid if node_dies else min(child.pid for child in node.children()), signal.SIGKILL)
+    (node if node_dies else first_rank(node)).kill()
     home.finished(driver, 1)
     (record,) = home.records().values()
     assert record.outcome is Outcome.crashed
