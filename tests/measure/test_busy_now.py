@@ -49,7 +49,10 @@ def test_a_foreign_process_that_keeps_a_core_busy_is_named(stranger):
     [
         (["-X", "dev", "{folder}/train.py", "--password", "hunter2"], " train.py"),
         (["-P", "-m", "http.server", "--bind", "127.0.0.1", "0"], " -m http.server"),
+        (["-uB", "-Xdev", "-m", "http.server", "--bind", "127.0.0.1", "0"], " -m http.server"),
+        (["-mhttp.server", "--bind", "127.0.0.1", "0"], ""),
         (["-c", "import time; time.sleep(20)", "hunter2"], ""),
+        (["-cimport time; time.sleep(20)", "hunter2"], ""),
     ],
 )
 def test_a_python_process_is_named_after_what_it_runs_without_its_arguments(tmp_path, words, program):

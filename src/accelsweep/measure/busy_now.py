@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -25,6 +26,10 @@ _MAX_NAMES = 3
 
 _MIN_CORES = 0.05
 """Processes using less than this share of a core are not listed."""
+
+
+_FLAGS = re.compile(r"-([bBdEiIOPqRsSuvx]+|[WX].+)")
+"""Options of Python's after which others or the script may follow."""
 
 
 class OtherLoad:
@@ -136,6 +141,6 @@ def _program(process: psutil.Process) -> str:
             return " ".join([name, word, *islice(words, 1)])
         elif not word.startswith("-"):
             return f"{name} {Path(word).name}"
-        elif word == "-c":
+        elif not _FLAGS.fullmatch(word):  # such as -c, whose argument may be anything
             break
     return name
