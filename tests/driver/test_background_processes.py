@@ -40,13 +40,10 @@ from accelsweep.records.plan import Manifest
 from accelsweep.tracking.published_state import PublishedCopy, remember_copy, run_digests
 from accelsweep.tracking.snapshot import report_digest
 
-HANDLES_SIGINT = (
-    "import signal, sys, time\nsignal.signal(signal.SIGINT, lambda *_: sys.exit(7))\n"
-    "print('up', flush=True)\ntime.sleep(60)"
-)
-IGNORES_SIGINT = (
-    "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(60)"
-)
+IS_UP = "import time\nprint('up', flush=True)\nfor _ in range(600): time.sleep(0.1)"
+"""It sleeps in short steps: a signal that arrives just before a sleep is not handled until the sleep ends."""
+HANDLES_SIGINT = f"import signal, sys\nsignal.signal(signal.SIGINT, lambda *_: sys.exit(7))\n{IS_UP}"
+IGNORES_SIGINT = f"import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n{IS_UP}"
 
 
 def start_child(code, tmp_path):
@@ -72,7 +69,7 @@ def test_a_child_that_ignores_sigint_is_killed(tmp_path, monkeypatch):
 def test_a_child_obeys_sigint_even_if_its_driver_ignores_it_in_a_scripts_background(tmp_path):
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        child = start_child("import time\nprint('up', flush=True)\ntime.sleep(60)", tmp_path)
+        child = start_child(IS_UP, tmp_path)
         child.interrupt()
     finally:
         signal.signal(signal.SIGINT, before)
