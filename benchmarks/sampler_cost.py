@@ -43,12 +43,12 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     every, ratios, cores = Limits().sample_seconds, [], []
     products_per_second(options.seconds)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, Sampler() as sampler:
         for _ in range(options.blocks):
             rates = {}
             for sampled in random.sample((True, False), 2):
-                with Sampler(Path(folder), every if sampled else None, "cpu", NO_LEASE) as sampler:
-                    sampler.watch({0: os.getpid()})
+                with sampler.sample(Path(folder), every if sampled else None, "cpu", NO_LEASE) as watch:
+                    watch({0: os.getpid()})
                     rates[sampled] = products_per_second(options.seconds)
             samples = read_samples(Path(folder))
             assert samples.span is not None, "a window has several readings"

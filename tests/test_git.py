@@ -34,6 +34,13 @@ def test_a_plain_folder_has_a_reason_instead(tmp_path: Path) -> None:
     assert "not a git repository" in found["reason"]
 
 
+def test_a_repository_without_a_commit_has_a_reason_instead(tmp_path: Path) -> None:
+    git(tmp_path, "init")
+    (tmp_path / "file").write_text("one")
+    git(tmp_path, "add", "file")
+    assert git_state(tmp_path) == {"commit": None, "dirty": None, "reason": "nothing has been committed yet"}
+
+
 def test_a_machine_without_git_has_a_reason_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert git_state(tmp_path) == {"commit": None, "dirty": None, "reason": "git is not installed"}

@@ -17,6 +17,8 @@ _STATE_TIMEOUT_SECONDS = 10.0
 
 _TIMEOUT_SECONDS = 600.0
 
+_COMMIT_LINE = "# branch.oid "
+
 _REPOSITORY_VARIABLES = re.compile(
     "GIT_(DIR|WORK_TREE|IMPLICIT_WORK_TREE|INDEX_FILE|COMMON_DIR|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES|PREFIX"
     "|NAMESPACE|SHALLOW_FILE|GRAFT_FILE|REPLACE_REF_BASE|NO_REPLACE_OBJECTS|EXTERNAL_DIFF|[A-Z]+_PATHSPECS)"
@@ -33,16 +35,22 @@ class GitFailed(AccelsweepError):
 def git_state(folder: Path) -> dict[str, Any]:
     """Return `commit` and `dirty` for the checkout containing `folder`, or None for both and a `reason`."""
     try:
-        head = _run(folder, _STATE_TIMEOUT_SECONDS, "rev-parse", "HEAD")
-        status = _run(folder, _STATE_TIMEOUT_SECONDS, "status", "--porcelain", "--untracked-files=no")
-        reason = _failure(head) or _failure(status)
+        done = _run(folder, _STATE_TIMEOUT_SECONDS, "status", "--porcelain=v2", "--branch", "--untracked-files=no")
     except FileNotFoundError:
-        reason = "git is not installed"
+        return _no_commit("git is not installed")
     except subprocess.TimeoutExpired:
-        reason = f"git timed out after {_STATE_TIMEOUT_SECONDS:g} s"
-    if reason is not None:
-        return {"commit": None, "dirty": None, "reason": reason}
-    return {"commit": head.stdout.decode().strip(), "dirty": bool(status.stdout.strip()), "reason": None}
+        return _no_commit(f"git timed out after {_STATE_TIMEOUT_SECONDS:g} s")
+    if done.returncode:
+        return _no_commit(next(iter(done.stderr.decode("utf-8", "replace").strip().splitlines()), "git failed"))
+    lines = done.stdout.decode("utf-8", "replace").splitlines()
+    (commit,) = (line.removeprefix(_COMMIT_LINE) for line in lines if line.startswith(_COMMIT_LINE))
+    if commit == "(initial)":
+        return _no_commit("nothing has been committed yet")
+    return {"commit": commit, "dirty": any(not line.startswith("#") for line in lines), "reason": None}
+
+
+def _no_commit(reason: str) -> dict[str, Any]:
+    return {"commit": None, "dirty": None, "reason": reason}
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -71,9 +79,3 @@ def _run(folder: Path, timeout: float, *arguments: str) -> subprocess.CompletedP
         check=False,
         timeout=timeout,
     )
-
-
-def _failure(done: subprocess.CompletedProcess[bytes]) -> str | None:
-    if not done.returncode:
-        return None
-    return next(iter(done.stderr.decode("utf-8", "replace").strip().splitlines()), "git failed")

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+from polling import PATIENCE_SECONDS
 
 import accelsweep.executor.sampler
 from accelsweep.executor.device_lease import NO_LEASE, Lease
@@ -25,11 +26,22 @@ from accelsweep.testing.simulated_device import SIMULATED_VARIABLE, ProcessUsage
 
 pytestmark = pytest.mark.real
 
+SIMULATED = Lease("simulated", ("0",), ())
+
+
+@contextmanager
+def sampled(
+    folder: Path, seconds: float | None = 0.02, lease: Lease = NO_LEASE, node: int = 0
+) -> Iterator[Callable[[dict[int, int]], None]]:
+    """Sample one run with a sampler of its own."""
+    with Sampler() as sampler, sampler.sample(folder, seconds, lease.accelerator, lease, node) as watch:
+        yield watch
+
 
 def test_rows_come_at_the_interval_with_the_ranks_that_are_named(tmp_path: Path) -> None:
-    with Sampler(tmp_path, 0.02, "cpu", NO_LEASE) as sampler:
+    with sampled(tmp_path) as watch:
         time.sleep(0.1)
-        sampler.watch({0: os.getpid()})
+        watch({0: os.getpid()})
         time.sleep(0.2)
     samples = read_samples(tmp_path)
     rows = samples.rows
@@ -51,7 +63,7 @@ def test_loading_the_drivers_library_is_no_cost_of_sampling(tmp_path: Path, monk
         yield
 
     monkeypatch.setattr(accelsweep.executor.sampler, "telemetry_session", slow_to_load)
-    with Sampler(tmp_path, 0.02, "cpu", NO_LEASE):
+    with sampled(tmp_path):
         time.sleep(1.2)
     cpu_seconds = read_samples(tmp_path).cpu_seconds
     assert cpu_seconds is not None
@@ -60,27 +72,75 @@ def test_loading_the_drivers_library_is_no_cost_of_sampling(tmp_path: Path, monk
 
 def test_no_interval_means_no_process_and_no_file(tmp_path: Path) -> None:
     before = psutil.Process().children()
-    with Sampler(tmp_path, None, "cpu", NO_LEASE) as sampler:
-        sampler.watch({0: os.getpid()})
+    with sampled(tmp_path, None) as watch:
+        watch({0: os.getpid()})
         assert psutil.Process().children() == before
     assert read_samples(tmp_path) == Samples()
 
 
 def test_a_sampler_that_was_killed_disturbs_nobody_and_its_rows_remain(tmp_path: Path) -> None:
-    with Sampler(tmp_path, 0.005, "cpu", NO_LEASE) as sampler:
+    with Sampler() as sampler, sampler.sample(tmp_path, 0.005, "cpu", NO_LEASE) as watch:
         time.sleep(0.4)
-        (child,) = (each for each in psutil.Process().children() if each.pid == sampler.process)
-        os.kill(child.pid, signal.SIGKILL)
-        child.wait()
-        sampler.watch({0: os.getpid()})
+        kill(sampler)
+        watch({0: os.getpid()})
     samples = read_samples(tmp_path)
-    rows = samples.rows
-    assert len(rows) >= 20
+    assert len(samples.rows) >= 20
     assert samples.cpu_seconds is None
 
 
+def kill(sampler: Sampler) -> None:
+    (child,) = (each for each in psutil.Process().children() if each.pid == sampler.process)
+    os.kill(child.pid, signal.SIGKILL)
+    psutil.wait_procs([child], timeout=PATIENCE_SECONDS)
+
+
+def test_one_process_samples_one_run_after_another_and_another_one_if_it_was_killed(tmp_path: Path) -> None:
+    processes = []
+    with Sampler() as sampler:
+        for run in range(4):
+            (tmp_path / str(run)).mkdir()
+            with sampler.sample(tmp_path / str(run), 0.02, "cpu", NO_LEASE) as watch:
+                watch({run: os.getpid()})
+                time.sleep(0.1)
+                processes.append(sampler.process)
+                if run == 1:
+                    kill(sampler)
+    assert processes[0] == processes[1] != processes[2] == processes[3]
+    assert not psutil.pid_exists(processes[3]), "it ends with the with-block"
+    for run in range(4):
+        samples = read_samples(tmp_path / str(run))
+        ranks = {column.partition("_")[0] for row in samples.rows for column in row if column.startswith("rank")}
+        if run == 1:
+            assert samples.cpu_seconds is None
+        else:
+            assert ranks == {f"rank{run}"}, "its own and no other run's"
+            assert samples.cpu_seconds > 0
+
+
+def test_a_driver_that_hangs_does_not_hold_up_a_runs_end_nor_keep_its_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def hanging(_: str) -> Iterator[None]:
+        time.sleep(2 * PATIENCE_SECONDS)
+        yield
+
+    monkeypatch.setattr(accelsweep.executor.sampler, "telemetry_session", hanging)
+    monkeypatch.setattr(accelsweep.executor.sampler, "_PATIENCE_SECONDS", 0.5)
+    reader, leased = os.pipe()
+    with Sampler() as sampler:
+        with sampler.sample(tmp_path, 0.02, "cpu", Lease("cpu", (), (leased,))):
+            os.close(leased)
+            assert os.read(reader, 1) == b"", "nobody else holds it"
+            before, hanging_process = time.monotonic(), sampler.process
+        assert time.monotonic() - before < PATIENCE_SECONDS
+        assert not psutil.pid_exists(hanging_process)
+        assert sampler.process is None
+    os.close(reader)
+
+
 def test_devices_that_no_driver_knows_leave_no_columns_and_the_machine_is_sampled(tmp_path: Path) -> None:
-    with Sampler(tmp_path, 0.02, "cuda", Lease("cuda", ("0",), ())):
+    with sampled(tmp_path, lease=Lease("cuda", ("0",), ())):
         time.sleep(0.1)
     samples = read_samples(tmp_path)
     rows = samples.rows
@@ -116,8 +176,8 @@ def test_programmed_power_utilisation_memory_and_throttling_are_found_within_one
 ) -> None:
     usage = simulated_device(watts_idle=60.0, watts_busy=310.0, watts_limit=310.0, mhz=1500, celsius=71)
     usage.use.bytes = 3 << 20
-    with Sampler(tmp_path, 0.02, "simulated", Lease("simulated", ("0",), ())) as sampler:
-        sampler.watch({0: os.getpid()})
+    with sampled(tmp_path, lease=SIMULATED) as watch:
+        watch({0: os.getpid()})
         time.sleep(0.2)
         began = time.perf_counter()
         ended = busy_for(usage, 0.3)
@@ -141,7 +201,7 @@ def test_throttling_by_heat_is_the_share_of_time_that_the_driver_counts(
     tmp_path: Path, simulated_device: Callable[..., ProcessUsage]
 ) -> None:
     usage = simulated_device(throttled_after=0.0, throttle=2.0, mhz=1500)
-    with Sampler(tmp_path, 0.02, "simulated", Lease("simulated", ("0",), ())):
+    with sampled(tmp_path, lease=SIMULATED):
         began = time.perf_counter()
         for _ in range(40):
             usage.use.held_back += 0.005
@@ -160,12 +220,12 @@ def test_a_process_of_somebody_else_on_the_device_is_foreign(
 ) -> None:
     simulated_device()
     with (
-        Sampler(tmp_path, 0.02, "simulated", Lease("simulated", ("0",), ())) as sampler,
+        sampled(tmp_path, lease=SIMULATED) as watch,
         idle() as rank,
         idle() as other,
     ):
         uses_the_device(tmp_path, rank)
-        sampler.watch({0: rank.pid})
+        watch({0: rank.pid})
         time.sleep(0.15)
         uses_the_device(tmp_path, other)
         time.sleep(0.2)
@@ -182,8 +242,8 @@ def test_a_worker_of_a_rank_in_a_session_of_its_own_is_not_foreign(
 ) -> None:
     """Torchrun starts its workers like that."""
     simulated_device()
-    with Sampler(tmp_path, 0.02, "simulated", Lease("simulated", ("0",), ())) as sampler, idle() as worker:
-        sampler.watch({0: os.getpid()})
+    with sampled(tmp_path, lease=SIMULATED) as watch, idle() as worker:
+        watch({0: os.getpid()})
         uses_the_device(tmp_path, worker)
         time.sleep(0.2)
     counts = {row["gpu0_foreign_processes"] for row in read_samples(tmp_path).rows if "gpu0_foreign_processes" in row}
@@ -209,7 +269,7 @@ def test_a_driver_that_vanishes_in_mid_run_leaves_a_gap_with_its_reason(
 ) -> None:
     simulated_device()
     spec, hidden = tmp_path / "device" / "device.json", tmp_path / "hidden.json"
-    with Sampler(tmp_path, 0.02, "simulated", Lease("simulated", ("0",), ())):
+    with sampled(tmp_path, lease=SIMULATED):
         time.sleep(0.15)
         spec.rename(hidden)
         time.sleep(0.15)
@@ -224,8 +284,8 @@ def test_a_driver_that_vanishes_in_mid_run_leaves_a_gap_with_its_reason(
 
 def test_the_rows_of_several_nodes_are_on_the_first_ones_clock_in_columns_of_their_own(tmp_path: Path) -> None:
     for node in (0, 1):
-        with Sampler(tmp_path, 0.02, "cpu", NO_LEASE, node) as sampler:
-            sampler.watch({node: os.getpid()})
+        with sampled(tmp_path, node=node) as watch:
+            watch({node: os.getpid()})
             time.sleep(0.15)
     other = samples_path(tmp_path, 1)
     first, *lines = [json.loads(line) for line in other.read_text("utf-8").splitlines()]
@@ -248,7 +308,7 @@ def test_the_devices_of_a_second_node_are_numbered_after_those_of_the_first(
     tmp_path: Path, simulated_device: Callable[..., ProcessUsage]
 ) -> None:
     simulated_device()
-    with Sampler(tmp_path, 0.02, "simulated", Lease("simulated", ("0",), ()), node=1):
+    with sampled(tmp_path, lease=SIMULATED, node=1):
         time.sleep(0.1)
     assert all("gpu1_celsius" in row for row in read_samples(tmp_path).rows)
 
@@ -256,7 +316,7 @@ def test_the_devices_of_a_second_node_are_numbered_after_those_of_the_first(
 def test_the_trials_of_a_search_are_one_series(tmp_path: Path) -> None:
     for trial in ("8", "16"):
         (tmp_path / trial).mkdir()
-        with Sampler(tmp_path / trial, 0.02, "cpu", NO_LEASE):
+        with sampled(tmp_path / trial):
             time.sleep(0.1)
         append_samples(tmp_path, tmp_path / trial)
     samples, first, last = (read_samples(folder) for folder in (tmp_path, tmp_path / "8", tmp_path / "16"))

@@ -70,6 +70,7 @@ class RankRunner:
 
     launcher: Launcher
     signals: Signals
+    sampler: Sampler
     heartbeat: Callable[[], None] = lambda: None
     cpus: int = 0
 
@@ -79,9 +80,9 @@ class RankRunner:
         python, config = None if code is None else code.python, spec.config
         interval = None if method == "srun" else limits.sample_seconds  # each node has a sampler of its own
         with (
-            Sampler(
+            self.sampler.sample(
                 Path(spec.attempt_folder), interval, config.accelerator, lease, whole_process=config.whole_process
-            ) as sampler,
+            ) as watch,
             RunLog(Path(spec.attempt_folder) / LOG_FILE, limits.log_bytes) as log,
         ):
             unrelated = children()
@@ -93,7 +94,7 @@ class RankRunner:
                 else self.launcher.start(launch)
             )
             log.close_write_end()
-            sampler.watch(ranks.running() if isinstance(ranks, LocalRanks) else {})
+            watch(ranks.running() if isinstance(ranks, LocalRanks) else {})
             try:
                 monitor = Monitor(spec, ranks, limits, log, self.signals, self.heartbeat)
                 return monitor.wait(oom_kills_before, unrelated)
@@ -112,6 +113,7 @@ class AttemptRunner:
     current: CurrentConditions
     launcher: Launcher
     signals: Signals
+    sampler: Sampler
     lock: HeldLock
     say: Callable[[str], None]
 
@@ -205,7 +207,7 @@ class AttemptRunner:
         spec.write()
         provenance = self._provenance(spec, method, waited_seconds)
         self.lock.set_run(spec.run.name, provenance.started_at)
-        runner = RankRunner(self.launcher, self.signals, self.lock.heartbeat, self.block.resources.cpus)
+        runner = RankRunner(self.launcher, self.signals, self.sampler, self.lock.heartbeat, self.block.resources.cpus)
         code = self.current.versions.run_code(spec.config)
 
         def run_ranks(spec: RunSpec, limits: Limits) -> Ending:

@@ -22,6 +22,7 @@ from accelsweep.executor.preflight import check_disk_space, check_temporary_fold
 from accelsweep.executor.prepare_data import prepare
 from accelsweep.executor.quiet_wait import ASSUME_QUIET_VARIABLE
 from accelsweep.executor.result_reuse import CurrentConditions, needs_planning
+from accelsweep.executor.sampler import Sampler
 from accelsweep.files import remove, sha256_file
 from accelsweep.ipc import Interrupted, Signals
 from accelsweep.records.file_lock import driver_started_at
@@ -86,10 +87,13 @@ def execute_block(block_file: Path, launcher: Launcher, *, cancel_old: bool) -> 
         check_temporary_folder()
         with signals.caught():
             try:
-                with block_lock(folder, block.name, signals.pause, say, cancel_old=cancel_old) as lock:
+                with (
+                    block_lock(folder, block.name, signals.pause, say, cancel_old=cancel_old) as lock,
+                    Sampler() as sampler,
+                ):
                     remove(folder.halt(block.name))
                     current = CurrentConditions(folder, since=driver_started_at(folder))
-                    runner = AttemptRunner(folder, manifest, block, current, launcher, signals, lock, say)
+                    runner = AttemptRunner(folder, manifest, block, current, launcher, signals, sampler, lock, say)
                     why = _BlockExecutor(runner).measure_all()
             except Interrupted:
                 why = _stopped(signals)

@@ -12,7 +12,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from accelsweep.devices import linux
@@ -61,9 +61,10 @@ def run_node(spec: RunSpec, python: str | None = None, sample_seconds: float | N
             folder, accelerator = Path(spec.attempt_folder), spec.config.accelerator
             with (
                 leased(spec.config, holder, _pause_until_timeout(signals), _say, models) as lease,
-                Sampler(folder, sample_seconds, accelerator, lease, node) as sampler,
+                Sampler() as sampler,
+                sampler.sample(folder, sample_seconds, accelerator, lease, node) as watch,
             ):
-                _run(spec, report, ranks, lease, signals, python, sampler)
+                _run(spec, report, ranks, lease, signals, python, watch)
         except NotEnoughDevices as error:
             _fail(spec, report, ranks, f"{report.host}: {error}")
         except Interrupted:
@@ -93,14 +94,14 @@ def _run(
     lease: Lease,
     signals: Signals,
     python: str | None,
-    sampler: Sampler,
+    watch: Callable[[Mapping[int, int]], None],
 ) -> None:
     launcher, oom_kills_before, unrelated = Launcher(), linux.oom_kills(), children()  # such as the sampler
     # another environment's fork server would serve a single run
     method: LaunchMethod = "spawn" if python is not None else launcher.method_for(spec.config, _say)
     environment = {**os.environ, "NODE_RANK": str(report.node), **lease.environment, **spec.config.env}
     local = launcher.start(Launch(spec, method, environment, 2, lease.descriptors, python), ranks)
-    sampler.watch(local.running())
+    watch(local.running())
     terminated, written = False, 0
     while not local.all_ended:
         if signals.stop is not None and not terminated:

@@ -10,14 +10,15 @@ import json
 import os
 import select
 import signal
+import socket
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from accelsweep.devices import linux
 from accelsweep.devices.clock import monotonic
@@ -37,18 +38,26 @@ def samples_path(folder: Path, node: int = 0) -> Path:
 
 _ROWS_BETWEEN_WRITES = 20
 
+_MESSAGE_BYTES = 1 << 16
+
 _PATIENCE_SECONDS = 5.0
-"""How long a run's end waits for the sampler's last reading."""
+"""How long a run's end waits for the last reading, and a sampler's end for its process."""
 
 
 class Sampler:
-    """Samples a run, between the start and the end of the with-block, into a file of one JSON document per line.
+    """Samples one run after another, in a process that is forked for the first one and ends with the with-block.
 
-    The first line contains the time since 1970 at which the monotonic clock was 0, the last one the reasons for what is
-    missing, and the CPU seconds that sampling took. `process` is the ID of the process that samples, or None.
+    A fork and its end take 25 ms in a process with torch loaded, which each run would have to wait for. `process` is
+    the ID of the process, or None.
     """
 
-    def __init__(
+    def __init__(self) -> None:
+        """No process is running yet."""
+        self.process: int | None = None
+        self._connection: socket.socket | None = None
+
+    @contextmanager
+    def sample(
         self,
         folder: Path,
         seconds: float | None,
@@ -57,67 +66,109 @@ class Sampler:
         node: int = 0,
         *,
         whole_process: bool = False,
-    ) -> None:
-        """Rows are written to a file in `folder` every `seconds`; None does nothing. `lease` has the run's devices.
+    ) -> Iterator[Callable[[Mapping[int, int]], None]]:
+        """Sample the machine and the leased devices inside the with-block, every `seconds`; None does nothing.
 
-        If `whole_process`, a rank only starts the user's command, so its descendants are read as well.
+        Yields a function that has ranks sampled too, given their process IDs. If `whole_process`, a rank only starts
+        the user's command, so its descendants are read as well. The samples are written to a file in `folder`, one JSON
+        document per line: the first contains the time since 1970 at which the monotonic clock was 0, the last one the
+        reasons for what is missing, and the CPU seconds that sampling took.
         """
-        self._path, self._node, self._whole_process = samples_path(folder, node), node, whole_process
-        self._seconds, self._accelerator, self._lease = seconds, accelerator, lease
-        self.process: int | None = None
-        self._pipe = -1
+        if seconds is None or sys.platform != "linux":  # elsewhere, a fork of this process may not go on
+            yield lambda _ranks: None
+            return
+        if self._connection is None:
+            self._connection = self._start(lease)
+        request = _Request(str(samples_path(folder, node)), seconds, accelerator, lease.names, node, whole_process)
+        self._send(asdict(request))
+        try:
+            yield self._send
+        finally:
+            self._send(None)
+            self._await_last_reading()
 
-    def __enter__(self) -> Sampler:
-        """Start sampling the machine and the devices."""
-        if self._seconds is None or sys.platform != "linux":  # elsewhere, a fork of this process may not go on
-            return self
-        reader, self._pipe = os.pipe()
-        parent = os.getpid()
-        with Signals.blocked():  # until the child has its own handlers
-            process = os.fork()
-            if process == 0:
-                self._run_child(reader, parent)
-        os.close(reader)
-        self.process = process
+    def __enter__(self) -> Self:
+        """Return the sampler."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.process is not None:
-            os.close(self._pipe)
-            with suppress(ChildProcessError):
-                self._wait(self.process)
+        self._end()
 
-    def _wait(self, process: int) -> None:
-        """Wait for the process, but not for a driver that does not answer any more."""
-        end = time.monotonic() + _PATIENCE_SECONDS
-        while os.waitpid(process, os.WNOHANG) == (0, 0):
-            if time.monotonic() > end:
-                os.kill(process, signal.SIGKILL)
-                return
-            time.sleep(0.005)
+    def _start(self, lease: Lease) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.settimeout(_PATIENCE_SECONDS)
+        parent = os.getpid()
+        with theirs, Signals.blocked():  # until the child has its own handlers
+            self.process = os.fork()
+            if self.process == 0:
+                ours.close()
+                _run_child(theirs, parent, lease)
+        return ours
 
-    def watch(self, ranks: Mapping[int, int]) -> None:
-        """Sample these ranks too, given their process IDs."""
-        if self.process is not None:
-            with suppress(BrokenPipeError):
-                os.write(self._pipe, "".join(f"{rank} {pid}\n" for rank, pid in ranks.items()).encode())
+    def _send(self, message: Mapping[Any, Any] | None) -> None:
+        if self._connection is not None:
+            with suppress(OSError):  # a sampler that was killed, or hangs in a driver
+                self._connection.send(json.dumps(message).encode())
 
-    def _run_child(self, pipe: int, parent: int) -> NoReturn:
-        code = 1
+    def _await_last_reading(self) -> None:
+        """Wait until the run's file is complete, but not for a driver that does not answer any more."""
+        assert self._connection is not None, "a run is being sampled"
         try:
-            os.setpgid(0, 0)  # Ctrl-C and the end of the ranks' group are none of its business
-            linux.die_with_parent(parent)
-            Signals.reset_in_child()
-            for descriptor in (self._pipe, *self._lease.descriptors):  # a driver that hangs must not keep the lease
-                os.close(descriptor)
-            assert self._seconds is not None, "the caller has checked"
-            readers = _readers(self._accelerator, device_identities(self._lease), self._node, self._whole_process)
-            _sample(self._path, self._seconds, self._accelerator, readers, pipe)
-            code = 0
-        except Exception:  # noqa: BLE001  a run without a series is still a run
-            traceback.print_exc()
-        finally:
-            os._exit(code)
+            alive = bool(self._connection.recv(1))
+        except TimeoutError:
+            assert self.process is not None
+            os.kill(self.process, signal.SIGKILL)
+            alive = False
+        except ConnectionError:
+            alive = False
+        if not alive:  # the next run gets another process
+            self._end()
+
+    def _end(self) -> None:
+        if self._connection is None or self.process is None:
+            return
+        self._connection.close()
+        end = time.monotonic() + _PATIENCE_SECONDS
+        with suppress(ChildProcessError):
+            while os.waitpid(self.process, os.WNOHANG) == (0, 0):
+                if time.monotonic() > end:
+                    os.kill(self.process, signal.SIGKILL)
+                    break
+                time.sleep(0.005)
+        self._connection = self.process = None
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What to sample: the arguments of `Sampler.sample`, with the file and the names of the leased devices."""
+
+    path: str
+    seconds: float
+    accelerator: str
+    devices: Sequence[str]
+    node: int
+    whole_process: bool
+
+
+def _run_child(connection: socket.socket, parent: int, lease: Lease) -> NoReturn:
+    """Sample one run after another, until the connection is closed."""
+    code = 1
+    try:
+        os.setpgid(0, 0)  # Ctrl-C and the end of the ranks' group are none of its business
+        linux.die_with_parent(parent)
+        Signals.reset_in_child()
+        for descriptor in lease.descriptors:  # a driver that hangs must not keep the lease
+            os.close(descriptor)
+        while message := connection.recv(_MESSAGE_BYTES):
+            _sample(_Request(**json.loads(message)), connection)
+            connection.send(b".")
+        code = 0
+    except ConnectionError:
+        pass  # it was given up
+    except Exception:  # noqa: BLE001  a run without a series is still a run
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def device_identities(lease: Lease) -> Sequence[str]:
@@ -128,28 +179,16 @@ def device_identities(lease: Lease) -> Sequence[str]:
     return [gpu.identity for gpu in kind.gpus() or () if gpu.name in lease.names]
 
 
-@dataclass
-class _Readers:
-    """What is sampled, the process IDs of the ranks, and whether the ranks' descendants are read as well."""
-
-    sampling: Sampling
-    ranks: set[int]
-    descendants: bool
-
-
-def _readers(accelerator: str, identities: Sequence[str], node: int, descendants: bool) -> _Readers:
+def _sample(request: _Request, connection: socket.socket) -> None:
+    """Sample a run until None is received."""
     ranks = set[int]()
-    first = node * len(identities)
-    devices = [DeviceReader(first + index, name, accelerator, ranks) for index, name in enumerate(identities)]
-    return _Readers(Sampling([HostReader(node), PackageReader(node), *devices]), ranks, descendants)
-
-
-def _sample(path: Path, seconds: float, accelerator: str, readers: _Readers, pipe: int) -> None:
-    sampling = readers.sampling
+    identities = device_identities(Lease(request.accelerator, tuple(request.devices), ()))
+    first = request.node * len(identities)
+    devices = [DeviceReader(first + index, name, request.accelerator, ranks) for index, name in enumerate(identities)]
+    sampling = Sampling([HostReader(request.node), PackageReader(request.node), *devices])
     rows: list[dict[str, float]] = []
-    began, number, pending = monotonic(), 0, b""
-    with path.open("w", encoding="utf-8") as file, ExitStack() as stack:
-        stack.enter_context(telemetry_session(accelerator))
+    began, number = monotonic(), 0
+    with Path(request.path).open("w", encoding="utf-8") as file, telemetry_session(request.accelerator):
         file.write(json.dumps({"epoch": time.time() - monotonic()}) + "\n")
         while True:
             rows.append(sampling.sample(last := monotonic()))
@@ -158,22 +197,22 @@ def _sample(path: Path, seconds: float, accelerator: str, readers: _Readers, pip
             if len(rows) == _ROWS_BETWEEN_WRITES:
                 _write(file, rows)
             number += 1
-            while (left := began + number * seconds - monotonic()) > 0:
-                if not select.select([pipe], [], [], left)[0]:
+            while (left := began + number * request.seconds - monotonic()) > 0:
+                if not select.select([connection], [], [], left)[0]:
                     break
-                pending += (received := os.read(pipe, 1 << 16))
-                *lines, pending = pending.split(b"\n")
-                for rank, pid in (map(int, line.split()) for line in lines):
-                    sampling.readers.append(RankReader(rank, pid, descendants=readers.descendants))
-                    readers.ranks.add(pid)
-                if not received:  # the run has ended
-                    if monotonic() - last > seconds / 2 or number == 1:  # counters are too coarse for a rate over less
+                named = json.loads(connection.recv(_MESSAGE_BYTES) or "null")
+                if named is None:  # the run has ended
+                    # counters are too coarse for a rate over less
+                    if monotonic() - last > request.seconds / 2 or number == 1:
                         rows.append(sampling.sample(monotonic()))
                     _write(file, rows)
                     cpu_seconds = time.process_time() - set_up
                     file.write(json.dumps({"reasons": sampling.reasons, "cpu_seconds": cpu_seconds}) + "\n")
                     return
-            number = max(number, int((monotonic() - began) / seconds))  # after a suspend, no readings to catch up with
+                for rank, pid in named.items():
+                    sampling.readers.append(RankReader(int(rank), pid, descendants=request.whole_process))
+                    ranks.add(pid)
+            number = max(number, int((monotonic() - began) / request.seconds))  # do not catch up after a suspend
 
 
 def _write(file: Any, rows: list[dict[str, float]]) -> None:

@@ -22,6 +22,7 @@ from accelsweep.executor.code_versions import CodeVersion, ProjectEnvironment
 from accelsweep.executor.device_lease import NotEnoughDevices, leased
 from accelsweep.executor.launch import Launcher, LaunchMethod
 from accelsweep.executor.recording import read_results
+from accelsweep.executor.sampler import Sampler
 from accelsweep.files import write_json
 from accelsweep.fork_client import Fork, has_project_server, request_fork
 from accelsweep.ipc import Interrupted, Signals, receive
@@ -140,8 +141,8 @@ def _try(spec: RunSpec, request: _Request, version: CodeVersion | None, launcher
     try:
         with signals.caught(), leased(config, holder, signals.pause, _say) as lease:
             launcher, method = _launcher_for(config, code, launcher)
-            with contextlib.closing(launcher):
-                ending = RankRunner(launcher, signals).run(spec, method, lease, code, request.limits)
+            with contextlib.closing(launcher), Sampler() as sampler:
+                ending = RankRunner(launcher, signals, sampler).run(spec, method, lease, code, request.limits)
     except Interrupted:
         return None
     except NotEnoughDevices as error:

@@ -27,6 +27,7 @@ from accelsweep.executor.launch import Launcher
 from accelsweep.executor.preflight import check_disk_space
 from accelsweep.executor.recording import read_results
 from accelsweep.executor.result_reuse import CurrentConditions
+from accelsweep.executor.sampler import Sampler
 from accelsweep.features.profile.model import (
     ProfileFinding,
     SettingProfile,
@@ -104,8 +105,8 @@ def profile_setting(
         started, fingerprint = now(), CurrentConditions(folder).read_fingerprint(spec.config)
         holder = f"process {os.getpid()} (profiling {setting} of {folder.name})"
         try:
-            with leased(spec.config, holder, signals.pause, report, spec.device_models) as lease:
-                result = _run(folder, spec, lease, RankRunner(launcher or Launcher(), signals), limits)
+            with leased(spec.config, holder, signals.pause, report, spec.device_models) as lease, Sampler() as sampler:
+                result = _run(folder, spec, lease, RankRunner(launcher or Launcher(), signals, sampler), limits)
         except Interrupted:
             raise KeyboardInterrupt from None
         assert result.extra is not None, "rank 0 was asked for a profile"
