@@ -177,7 +177,7 @@ class _LogFollower:
             if self._misses >= _MISSES and driver_exit_code(self._folder) is None:
                 raise AccelsweepError(
                     f"the detached driver of {self._folder.name!r} ended without a message, so it was probably killed. "
-                    f"Its output is in {driver_log(self._folder)}. The same command resumes"
+                    f"Its output is in {driver_log(self._folder)}. The same command resumes the sweep"
                 )
             time.sleep(_LOG_POLL_SECONDS)
 

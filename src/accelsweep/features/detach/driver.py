@@ -182,7 +182,7 @@ def run_driver(folder: SweepFolder) -> int:
             successor = spec.with_remaining_budget(started)
             continues = exit_code(lambda: _submit_successor(folder, successor, progressed=progressed)) == EXIT_OK
         else:  # preempted: Slurm may requeue this job, which then needs the spec
-            say("the driver's job is being stopped: the sweep's jobs keep running, and the same command resumes")
+            say("the driver's job is being stopped: the sweep's jobs keep running, and the same command resumes the sweep")
             continues = True
     finally:
         if not continues:
@@ -219,7 +219,7 @@ def _submit_successor(folder: SweepFolder, spec: DriverSpec, *, progressed: bool
         )
         if why := why_chain_ends(spec.starts, progressed=progressed, startable_jobs=len(can_start)):
             advice = [] if can_start else [text for job in jobs if (text := scheduler.advice(job.reason)) is not None]
-            remedy = advice[0] if advice else "The same command resumes"
+            remedy = advice[0] if advice else "The same command resumes the sweep"
             raise AccelsweepError(f"the driver reached its time limit, and {why}. {remedy}")
         with contextlib.suppress(AccelsweepError):  # only finds nodes to avoid; `start` reports a rejection
             backend.check(folder, name)
