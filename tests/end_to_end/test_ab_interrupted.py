@@ -19,7 +19,7 @@ from accelsweep.records.plan import Manifest
 
 pytestmark = pytest.mark.real
 
-COMMAND = ("ab", "HEAD~1", "HEAD", "experiment=toy", "batch_size=16,32", "repeats=1", "measure.min_seconds=1")
+COMMAND = ("ab", "HEAD~1", "HEAD", "experiment=toy", "batch_size=16,32", "repeats=1", "measure.min_seconds=4")
 
 
 @pytest.mark.long  # test_interrupted.py ends `run` so, and test_ab.py makes lost trees again; only here both happen

@@ -298,7 +298,8 @@ def _extended_plan(folder: SweepFolder, request: Request, plan: Plan, code: int,
 def _conclude(folder: SweepFolder, tracking_uri: str | None, code: int) -> int:
     """Print the results and, last, why Snakemake ended with a non-zero `code`; return the exit code."""
     log = folder.snakemake_log
-    why = f"{why_snakemake_ended(log, code)}; {log.relative_to(folder.home)} has more. The same command resumes the sweep"
+    why = why_snakemake_ended(log, code)
+    why = f"{why}; {log.relative_to(folder.home)} has more. The same command resumes the sweep"
     if not (folder.findings.is_file() and folder.page.is_file()):
         warn(f"no report was written, because Snakemake failed: {why}")
         return EXIT_INCOMPLETE

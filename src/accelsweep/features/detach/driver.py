@@ -182,7 +182,7 @@ def run_driver(folder: SweepFolder) -> int:
             successor = spec.with_remaining_budget(started)
             continues = exit_code(lambda: _submit_successor(folder, successor, progressed=progressed)) == EXIT_OK
         else:  # preempted: Slurm may requeue this job, which then needs the spec
-            say("the driver's job is being stopped: the sweep's jobs keep running, and the same command resumes the sweep")
+            say("the driver's job is being stopped; other jobs keep running, and the same command resumes the sweep")
             continues = True
     finally:
         if not continues:
