@@ -47,8 +47,8 @@ _PATIENCE_SECONDS = 5.0
 class Sampler:
     """Samples one run after another, in a process that is forked for the first one and ends with the with-block.
 
-    A fork and its end take 25 ms in a process with torch loaded, which each run would have to wait for. `process` is
-    the ID of the process, or None.
+    With a process for each run, every run would wait for a fork of this process, which has torch loaded, and for its
+    end. `process` is the ID of the process, or None.
     """
 
     def __init__(self) -> None:
