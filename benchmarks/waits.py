@@ -135,6 +135,16 @@ def twelve_runs(checkout: Checkout) -> Readings:
         return {"files": sum(path.is_file() for path in home.rglob("*") if path.name != "tiny.yaml")}
 
 
+def isolated_run(checkout: Checkout) -> Readings:
+    """Six isolated runs of a block: what one takes beyond its training, as benchmarks/overhead.py measures it."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(checkout.root / 'benchmarks')!r})\n"
+        "from overhead import Costs, isolated, median\n"
+        "costs = Costs(); isolated('fork', 6, costs); print(median(costs.each))"
+    )
+    return {"s beyond its training": float(checkout.python("-c", code)[0].split()[-1])}
+
+
 def plan(checkout: Checkout) -> Readings:
     """`accelsweep plan` of 10,000 settings, printed."""
     return checkout.accelsweep("plan", *LARGE_GRID)[1]
@@ -230,6 +240,7 @@ WAITS: Mapping[str, tuple[str, Callable[[Checkout], Readings]]] = {
     "nothing-to-do": ("the same command again, all 45 runs measured", nothing_to_do),
     "first-run": ("a sweep of one tiny run, with report and MLflow", first_run),
     "twelve-runs": ("a sweep of twelve tiny runs, with report and MLflow", twelve_runs),
+    "isolated-run": ("an isolated run of a block", isolated_run),
     "own-environment": ("a sweep of a script in an environment of its own, three blocks", own_environment),
     "report": ("collect, analyse and report 10,000 runs", report),
     "slurm-job": ("a sweep of two Slurm jobs of one tiny run", slurm_job),
