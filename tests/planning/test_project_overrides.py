@@ -250,6 +250,16 @@ def test_options_that_a_library_declares_are_read_from_what_the_script_prints(pl
         make_plan(plain_script, ["batch_size=16"])
 
 
+def test_a_placeholder_in_a_scripts_command_is_refused_with_the_option_that_it_stands_in(plain_script):
+    source = plain_script / "train.py"
+    source.write_text("import sys\nprint(sys.argv)\nloss.backward()\noptimizer.step()\n")
+    entry = "python train.py --trainer.batch_size={batch_size}"
+    plan = make_plan(plain_script, ["batch_size=16,32"], entry=entry)
+    reason = str(plan.settings[0].unsupported)
+    assert "because {batch_size} in its command is replaced only with measure.scope=process" in reason
+    assert "for example `axes: {batch_size: trainer.batch_size}`" in reason
+
+
 def test_flags_of_a_script_are_stated_under_values_or_the_setting_is_unsupported(plain_script):
     source = plain_script / "train.py"
     source.write_text(source.read_text().replace("bf16", "half"))

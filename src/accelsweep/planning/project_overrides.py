@@ -391,9 +391,12 @@ class ProjectGrid:
         if script:
             options = ", ".join(f"--{option}" for option in self.project.options)
             found = f"its options are {options}" if options else "it declares no options"
+        example = candidates[0] if candidates else "train-batch" if script else "data.batch_size"
         if self.project.entry.kind == "command":
             found = f"the command has no placeholder {{{axis}}}"
-        example = candidates[0] if candidates else "train-batch" if script else "data.batch_size"
+        elif (named := next((word for word in self.project.entry.command if f"{{{axis}}}" in word), None)) is not None:
+            found = f"{{{axis}}} in its command is replaced only with measure.scope=process"
+            example = named.partition("=")[0].lstrip("-") if "=" in named else example
         if axis == "precision":
             return (
                 f"cannot tell how {self.project.entry.name} is told its precision, because {found}: write its "
