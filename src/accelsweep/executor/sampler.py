@@ -1,7 +1,7 @@
 """Reads the machine, the devices and the ranks of a run at regular intervals, in a process beside the ranks.
 
 A thread in a rank would compete with the training for the interpreter, and a thread in the executor would make forking
-ranks unsafe. The process is forked, so it imports nothing; it ends when the executor closes its pipe, or dies.
+ranks unsafe. The process is forked, so it imports nothing; it ends when the executor closes the connection, or dies.
 """
 
 from __future__ import annotations
